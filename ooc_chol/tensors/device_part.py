@@ -52,8 +52,9 @@ class TensorPart:
         #: What must be over before a slot is filled again.
         self._used: list[list[AbstractEvent]] = [[] for _ in range(share.ring_slots)]
         self._arrived: dict[int, AbstractEvent] = {}  # behind the copies into each slot
-        #: Of copies from and to other devices, to be looked at once they are over.
+        # Of copies from and to other devices, under way and over, whose seconds are looked at once devices work again.
         self._exchanges: list[tuple[AbstractEvent, AbstractEvent]] = []
+        self._exchanged: list[tuple[AbstractEvent, AbstractEvent]] = []
         self.copied: dict[str, int] = {}  #: Bytes by links
         self._panels_seen: dict[tuple[int, int], PanelTiles] = {}  # by slots; kept, since slicing takes longer than looking up
         self._kept_seen: dict[int, Tile] = {}
@@ -375,10 +376,14 @@ class TensorPart:
         seen, target = (tile.view(np.float32), out.view(np.float32)) if tile.dtype == np.int32 else (tile, out)
         self._send(seen, HostBlocks("array", target, partial(_whole, target)), (0,), name)
 
+    def settle(self) -> None:
+        """All copies from and to other devices are over."""
+        self._exchanged, self._exchanges = self._exchanges, []
+
     def exchange_seconds(self) -> float:
-        """Seconds of the copies from and to other devices that are over since the last call."""
-        found = sum(ended.time_ns() - begun.time_ns() for begun, ended in self._exchanges) / 1e9
-        self._exchanges.clear()
+        """Seconds of the copies from and to other devices that were over at the last :meth:`settle`."""
+        found = sum(ended.time_ns() - begun.time_ns() for begun, ended in self._exchanged) / 1e9
+        self._exchanged.clear()
         return found
 
     def forget(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures, TensorSecon
 from ooc_chol.tensors.storage import Given, GivenPanels, HostParts
 from ooc_chol.tracing.trace import Trace
 
+#: A part of a step: what its seconds are called, and events before and behind it on each device.
+_Phase: TypeAlias = tuple[str, list[AbstractEvent], list[AbstractEvent]]
+
 
 @final
 class DeviceTensorSpace(AbstractTensorSpace):
@@ -46,7 +49,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
     def __init__(self, plan: TensorPlan, basis: NDArray[Any], *, folder: AnyPath | None = None, trace: bool = False) -> None:
         problem = plan.problem
         self.plan, self.shape, self.precision = plan, problem.shape, problem.precision
-        self.svt, self.devices, self.seconds = problem.svt, plan.devices, TensorSeconds()
+        self.svt, self.devices, self._seconds = problem.svt, plan.devices, TensorSeconds()
         expected = (problem.shape.vertices, problem.shape.components)
         if basis.shape != expected:
             raise ValueError(f"the basis has shape {basis.shape}, but the plan is for {expected}")
@@ -58,7 +61,8 @@ class DeviceTensorSpace(AbstractTensorSpace):
         self._run = Pass("impute", is_traced=trace)
         self._planned: dict[str, int] = {}
         self._largest: float | None = None  # None before something is loaded
-        self._pending: list[tuple[str, list[AbstractEvent], list[AbstractEvent]]] = []
+        self._pending: list[_Phase] = []
+        self._over: list[_Phase] = []  # those whose seconds are still to be looked at
         with ExitStack() as stack:
             self._host = HostParts(plan, folder)
             stack.callback(self._host.release)
@@ -177,6 +181,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
                 self._on_each(lambda part: part.over_groups(use, with_warm=True))
             with self._phase("transform"):
                 self._on_each(lambda part: part.over_panels(self._parts, momentum))
+                self._look()  # at the last step, while the devices work
             counts, sums = self._figures()
             self._plan_for(self.plan.step_bytes())
             self._settle()
@@ -325,13 +330,28 @@ class DeviceTensorSpace(AbstractTensorSpace):
             part.track.settle()
 
     def _settle(self) -> None:
-        """Add the seconds of what is over."""
-        self._wait()
-        for what, begun, ended in self._pending:
+        """All that was enqueued is over, and waited for."""
+        self._look()
+        self._over, self._pending = self._pending, []
+        for part in self._parts:
+            part.settle()
+
+    def _look(self) -> None:
+        """Add the seconds of what is over: several events for each panel, which take a host longer than devices should wait."""
+        if not self._over:
+            return
+        for what, begun, ended in self._over:
             seconds = (max(event.time_ns() for event in ended) - min(event.time_ns() for event in begun)) / 1e9
-            setattr(self.seconds, what, getattr(self.seconds, what) + seconds)
-        self._pending.clear()
-        self.seconds.exchange += max(part.exchange_seconds() for part in self._each())
+            setattr(self._seconds, what, getattr(self._seconds, what) + seconds)
+        self._over.clear()
+        self._seconds.exchange += max(part.exchange_seconds() for part in self._each())
+
+    @property
+    def seconds(self) -> TensorSeconds:  # type: ignore[override]
+        """Where the seconds went, of all steps until now; of a closed space but for the last one."""
+        if self._holding.is_open:
+            self._look()
+        return self._seconds
 
     def close(self) -> None:
         self._holding.close()

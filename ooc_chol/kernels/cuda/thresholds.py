@@ -35,6 +35,9 @@ class CudaThresholds:
         self._columns = subspace_columns(shape.rows, shape.columns) if svt == "subspace" else 0
         most = group_slices(shape)
         orders = sorted({self._order, *([self._columns] if self._columns else [])})
+        #: Flags of a group, read while the rest of its first or second try still runs.
+        self._told = np.frombuffer(cp.cuda.alloc_pinned_memory(4 * most), np.int32, most)
+        self._read = cp.cuda.Event(disable_timing=True)
         self._eigen = {order: BatchedEigenpairs(order, most, eigen_routine(order), *workspace) for order in orders}
 
     def close(self) -> None:
@@ -68,12 +71,16 @@ class CudaThresholds:
                 self._by_all(stream, self._part("wide", s), self._part("made", s), rule, ranks, flags)
             else:
                 self._by_subspace(stream, s, rule, ranks, flags, basis)
-                told = cp.asnumpy(flags)
-                if (told == _FAILED).any():
-                    self._second_try(stream, np.flatnonzero(told == _FAILED), rule, ranks, flags, basis)
-                    told = cp.asnumpy(flags)
-                self._again(stream, np.flatnonzero(told), rule, ranks, flags, basis)
+                failed = np.flatnonzero(self._flags(s) == _FAILED)
+                if len(failed):
+                    self._second_try(stream, failed, rule, ranks, flags, basis)
+                self._again(stream, np.flatnonzero(self._flags(s)), rule, ranks, flags, basis)
             self._copy("narrow", stream, slices, self._part("made", s))
+
+    def _flags(self, s: int) -> Any:
+        """Flags of the last certificate; the stream meanwhile goes on with what needs no word of the host."""
+        self._read.synchronize()
+        return self._told[:s]
 
     def _part(self, name: str, count: int) -> Tile:
         """The first so many of an array of the workspace."""
@@ -188,6 +195,9 @@ class CudaThresholds:
         numbers = np.int32(norms.shape[1]), *self._sizes, *_numbers(rule), np.float64(self._tolerance)
         tries = np.int32(places is not None), _at(parts["proved"]), _at(parts["proved"] if places is None else places)
         self._launch("certify", stream, s, (*pairs, *numbers, *tries, _at(parts["few"]), _at(basis), _at(ranks), _at(flags)))
+        on, kind = cupy_stream(stream), cp.cuda.runtime.memcpyDeviceToHost
+        cp.cuda.runtime.memcpyAsync(self._told.ctypes.data, _at(flags), flags.nbytes, kind, on.ptr)
+        self._read.record(on)
 
     def _project(self, stream: AbstractStream, wide: Tile, made: Tile, lowered: Tile) -> None:
         """``X V (f V.T)``, or ``V f (V.T X)`` where slices are wide, with ``lowered`` as room for ``f V.T``."""

@@ -60,6 +60,14 @@ def test_two_gpus_copy_from_each_other(small):
         assert space.seconds.exchange > 0
 
 
+@pytest.mark.cuda(n=2)
+def test_few_small_slices_stay_on_one_gpu_and_large_ones_take_both():
+    two = ["cuda:0", "cuda:1"]
+    few, many = (make.plan_tensor(shape, precision="FFF", devices=two) for shape in ((64, 64, 2100), (1300, 512, 512)))
+    assert few.devices == ("cuda:0",) and few.offered == many.devices == tuple(two)
+    assert few.seconds < few.predicted[1] and many.seconds < many.predicted[0] / 1.9
+
+
 @every_problem
 def test_a_gpu_finds_what_the_host_finds(name):
     given = PROBLEMS[name]

@@ -276,6 +276,9 @@ class AbstractStoredFactor(AbstractFactor, AbstractClosing):
         store = self._opened()
         if copy is False:
             raise ValueError("a factor is stored in tiles, so that a dense array of it is always a copy; ask without copy=False")
+        if self.grid.nt == 1 and dtype in (None, self.dtype):
+            store.read((0, 0), tile := np.empty(self.shape, self.dtype))
+            return tile
         dense = np.zeros(self.shape, dtype=self.dtype if dtype is None else dtype)
         with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
             for (i, j), l_ij in tiles:
@@ -388,7 +391,7 @@ class AbstractStoredFactor(AbstractFactor, AbstractClosing):
         if self._store is None:
             raise ClosedError("this factor is closed; use it before its with block ends, or save it and load the file")
         if self._store.devices:
-            refuse_in_child(self._process, "a factor in the memory of a GPU")
+            refuse_in_child(self._process, "a factor in the memory of a GPU (store='host' keeps it out of there)")
         blas_buffers.ensure(numpys=True)  # nearly all that is asked of a factor calls BLAS on the thread that asks
         return self._store
 

@@ -24,8 +24,8 @@ from ooc_chol.formats import TYPES
 FOLDER = "types"
 #: Orders at which a square of the type takes half of an H200's memory.
 ORDERS = {"complex128": 65536, "float32": 131072, "complex64": 92672, "float64": 92672}
-#: Where L goes, by the word of the command line.
-PLACES = {"host": None, "device": "device"}
+#: Where L goes, in the words of ``store=``.
+PLACES = ("host", "device")
 RANGE = 64.0
 #: Order and K of the products that are the yardstick, and seconds of each.
 TILE, INNER, YARDSTICK_SECONDS = 2048, 16384, 3.0
@@ -76,7 +76,7 @@ def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats:
     """The content of one result file but for its peers."""
     device, line, fmt = options.pop("devices"), Line(n, RANGE, dtype=dtype), TYPES[dtype]
     a = line.source()
-    options = {"dtype": dtype, "fp64": engine, "store": PLACES[place], **options}
+    options = {"dtype": dtype, "fp64": engine, "store": place, **options}
     rates = {"before": dgemm(device)}
     one_call(a, device, options)[0].close()
     runs = []
@@ -128,7 +128,7 @@ def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats:
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.takes(engines=("residue", "native", "auto"), places=tuple(PLACES), repeats=3)
+    parser.takes(engines=("residue", "native", "auto"), places=PLACES, repeats=3)
     parser.set_defaults(engines=["residue", "native"])
     parser.add_argument("--types", nargs="+", choices=tuple(ORDERS), default=["complex128", "float32"])
     parser.add_argument("--n", type=int, help="order of every matrix; by default half of an H200's memory as a square")

@@ -21,7 +21,6 @@ from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import machine_of
 from ooc_chol.dense.request import (
-    Place,
     Request,
     check_lower,
     check_overwrite,
@@ -30,6 +29,7 @@ from ooc_chol.dense.request import (
     rates_of_request,
 )
 from ooc_chol.dense.store_opening import check_host_budget
+from ooc_chol.dense.stores.places import Place
 from ooc_chol.formats import type_named
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import triangle_source
@@ -134,8 +134,8 @@ def _plan(A: Any, options: FactorOptions, store: Place, lower: bool | None, *, o
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {A}")
         _check_order(int(A))
-        problem = problem_of_order(int(A), options, store, overwrite=overwrite)
-        return make_plan(problem, options, partial(rates_of_request, options, machine, store, None), machine)
+        problem = problem_of_order(int(A), options, machine, store, overwrite=overwrite)
+        return make_plan(problem, options, partial(rates_of_request, problem, options, machine, store, None), machine)
     with closing(triangle_source(A, lower)) as source, entries_named(source):
         _check_order(source.n)
         request = Request(A, source, options, machine, store=store, checkpoint=checkpoint, overwrite=overwrite)

@@ -13,9 +13,8 @@ from ooc_chol.cluster.given import check_kind
 from ooc_chol.cluster.matrices import AbstractClusterMatrix, cluster_matrix
 from ooc_chol.cluster.plan import ClusterPlan
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.request import ON_DEVICE, Place
+from ooc_chol.dense.stores.places import Place, is_file
 from ooc_chol.errors import AsymmetryWarning, NonFiniteError
-from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
 
 #: How often Dask runs a task again that could not read or write: storage that others share fails now and then.
@@ -53,7 +52,7 @@ class ClusterCall:
             raise ValueError(f"{name} is not there on a cluster: {_INSTEAD[name]}")
         if options.precision_threshold is not None and self.store is not None:
             raise ValueError("in mixed precision L stays in the workers' memory: leave store out, and save L (L.save('L.zarr'))")
-        if self.store is not None and (self.store == ON_DEVICE or isinstance(self.store, HostMemory)):
+        if not (self.store is None or is_file(self.store)):
             raise ValueError("on a cluster L stays in the workers' memory (store=None), or goes to a Zarr group (store='L.zarr')")
 
 

@@ -305,11 +305,11 @@ ROWS_OF_A_CALL = {
         "partial file; what a killed one leaves there, the next replaces. A name that ends in ``.zarr``, or a URL, is that of "
         'a Zarr group, of which nothing is replaced unasked, and what is no factor never. ``"device"`` keeps L on the GPUs '
         "that make it, which then answer solves, products and determinants; it counts against ``memory_budget``. None does so "
-        "for an A that lies or is made in GPUs' memory, where L is at most half of the budget, and else keeps L in host "
-        "memory: the report says where it is. A :class:`HostMemory` is memory that one factorization after the other uses. "
+        'where L is at most half of the budget, and else keeps L in host memory, as ``"host"`` does: the report says where it '
+        "is. A :class:`HostMemory` is memory that one factorization after the other uses. "
         "For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor is closed: a next "
         "call that needs as much or half as much takes it over, else a thread frees it.",
-        type='path, HostMemory, "device" or None',
+        type='path, HostMemory, "device", "host" or None',
     ),
     "checkpoint": with_more(
         "checkpoint",

@@ -20,6 +20,7 @@ from ooc_chol.dense.planner.tier_page import FILE_WORDS
 from ooc_chol.dense.report_picture import report_picture
 from ooc_chol.dense.time_shares import seconds_by_kind
 from ooc_chol.display.drawing import Drawing
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
@@ -234,10 +235,12 @@ class FactorReport(AbstractReport):
         starts, ends = self.plan.timeline.starts, self.plan.timeline.ends
         return seconds_by_kind(self.plan.programs, [zip(*both, strict=True) for both in zip(starts, ends, strict=True)], 1.0)
 
-    def _kept_text(self) -> str:
-        """The GPUs on which L is, in words."""
-        where = ", ".join(self.plan.devices)
-        return f"; L, {format_bytes(self.plan.stored_bytes)} more, stays on {where}" if self.plan.kept_bytes else ""
+    def _place_text(self) -> str:
+        """Where L is that GPUs have made, in words; a file has lines of its own."""
+        plan, size = self.plan, format_bytes(self.plan.stored_bytes)
+        if plan.kept_bytes:
+            return f"; L, {size} more, stays on {', '.join(plan.devices)}"
+        return "" if plan.in_file or device_kind(plan.devices[0]).is_in_host_memory else f"; L, {size}, is in host memory"
 
     def lines(self) -> list[Line]:
         """The lines of the printed report."""
@@ -250,7 +253,7 @@ class FactorReport(AbstractReport):
             ("bytes", self._bytes_text()),
             *self._file_lines(),
             ("bounds", plan.bounds_text()),
-            ("memory", f"peak {peak} of tiles on a device, budget {budget}{self._kept_text()}"),
+            ("memory", f"peak {peak} of tiles on a device, budget {budget}{self._place_text()}"),
             ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
             *self._resumed_lines(),
             *self._locking_lines(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.progress import Progress
@@ -16,9 +16,11 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE, format_asked, kept_bytes, precision_asked
+from ooc_chol.dense.planner.whole import is_for_host
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
+from ooc_chol.dense.stores.places import ON_DEVICE, Place, is_file
 from ooc_chol.files.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import resolve_devices
@@ -29,11 +31,6 @@ from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
-#: Where L goes: a file, memory that many factors take in turn, ``"device"`` for the GPUs that make it, or None for host memory,
-#: and for the GPUs where A lies or is made there and both fit.
-Place: TypeAlias = str | os.PathLike[str] | HostMemory | None
-#: The word for the GPUs' own memory; a file of that name is ``"./device"``.
-ON_DEVICE = "device"
 #: Bytes per second between two places in a GPU's memory: three quarters of what an H200 reads and writes.
 _DEVICE_RATE = 1.5e12
 #: Share of a GPU's budget that an L may take that stays there without being asked to.
@@ -91,10 +88,12 @@ class Request:
         return replace(self, options=options, like=None, asked=precision_asked(self.options))
 
     def _whole(self, plan: Plan) -> Plan:
-        """``plan`` for a store that is empty, whatever its own run went on from."""
+        """``plan`` for a store that is empty, whatever its own run went on from, and of this call's place."""
         if plan.given:
             return make_plan(self.problem, options_of_plan(plan, self.options), self.rates_at, self.machine)
-        return without_file_tier(plan, in_file=self.problem.in_file)
+        plan = without_file_tier(plan, in_file=self.problem.in_file)
+        kept = self.problem.kept_on(len(plan.devices))
+        return plan if plan.kept_bytes == kept else replace(plan, kept_bytes=kept)
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
@@ -109,30 +108,13 @@ class Request:
     @cached_property
     def problem(self) -> Problem:
         """Problem for the planner: A, and where L goes."""
-        is_in_memory = is_memory(self.store)
-        problem = Problem.of(self.source, self.options, may_be_whole=is_in_memory and not self.overwrite)
-        keeps_on_device = self._keeps_on_device(problem)
-        if is_in_memory and not keeps_on_device:
-            return problem
-        return replace(problem, keeps_on_device=keeps_on_device, in_file=not is_in_memory)
+        problem = Problem.of(self.source, self.options)
+        return _placed(problem, self.options, self.machine, self.store, overwrite=self.overwrite, plan=self.plan)
 
-    def _keeps_on_device(self, problem: Problem) -> bool:
-        """Tell whether L stays on the GPUs: asked to, or where A lies or is made there and L is at most half of the budget."""
-        if self.store == ON_DEVICE:
-            return True
-        if not _leaves_open(self.store) or self.overwrite or self.options.policy != FactorOptions.policy:
-            return False
-        is_made_there = self.source.is_made_on_cuda
-        if problem.home is None and not is_made_there:
-            return False
-        if self.machine.kind.is_in_host_memory:
-            return False
-        if is_made_there and self.plan is not None:
-            return self.plan.kept_bytes > 0
-        kept = kept_bytes(problem.n, len(self.machine.names), problem.fmt)
-        if self.options.memory_budget is None and kept <= SURELY_FREE:
-            return True
-        return kept <= _KEPT_SHARE * (self.machine.steady_budget_bytes - _WORKSPACE)
+    @property
+    def memory(self) -> HostMemory | None:
+        """The caller's memory for L; None where it goes elsewhere, or to host memory of its own."""
+        return self.store if isinstance(self.store, HostMemory) else None
 
     @cached_property
     def _rates(self) -> dict[TileGrid, Rates | None]:
@@ -142,10 +124,7 @@ class Request:
     def rates_at(self, grid: TileGrid) -> Rates | None:
         """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
         if grid not in self._rates:
-            rates = rates_of_request(self.options, self.machine, self.store, self.source, grid)
-            if rates is not None and self.problem.keeps_on_device:
-                rates = replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE)
-            self._rates[grid] = rates
+            self._rates[grid] = rates_of_request(self.problem, self.options, self.machine, self.store, self.source, grid)
         return self._rates[grid]
 
 
@@ -174,24 +153,36 @@ def _leaves_open(store: Place) -> bool:
     return store is None or (isinstance(store, HostMemory) and store.is_spare)
 
 
-def is_memory(store: Place) -> bool:
-    """Tell whether L goes to memory of its own."""
-    return store is None or store == ON_DEVICE or isinstance(store, HostMemory)
-
-
-def problem_of_order(n: int, options: FactorOptions, store: Place, *, overwrite: bool = False) -> Problem:
+def problem_of_order(n: int, options: FactorOptions, machine: Machine, store: Place, *, overwrite: bool = False) -> Problem:
     """Problem for the planner of an array of order ``n`` that need not be there, and of where L would go."""
-    fmt, in_memory = format_asked(options, FP64.dtype), is_memory(store)
-    keeps_on_device = store == ON_DEVICE
-    return Problem(
-        n,
-        fmt.itemsize,
-        "array",
-        may_be_whole=in_memory and not overwrite,
-        keeps_on_device=keeps_on_device,
-        fmt=fmt,
-        in_file=not in_memory,
-    )
+    fmt = format_asked(options, FP64.dtype)
+    return _placed(Problem(n, fmt.itemsize, "array", fmt=fmt), options, machine, store, overwrite=overwrite)
+
+
+def _placed(
+    problem: Problem, options: FactorOptions, machine: Machine, store: Place, *, overwrite: bool, plan: Plan | None = None
+) -> Problem:
+    """``problem`` with the place where L goes."""
+    in_file = is_file(store)
+    has_own = not (in_file or overwrite)
+    keeps = has_own and keeps_on_device(problem, options, machine, store, plan)
+    return replace(problem, may_be_whole=has_own, keeps_on_device=keeps, in_file=in_file)
+
+
+def keeps_on_device(problem: Problem, options: FactorOptions, machine: Machine, store: Place, plan: Plan | None = None) -> bool:
+    """Tell whether L stays on the GPUs that make it: asked to, or where ``store`` leaves it open and it is half of the budget."""
+    if store == ON_DEVICE:
+        return True
+    if not _leaves_open(store) or options.policy != FactorOptions.policy:
+        return False
+    if is_for_host(problem, options) or machine.kind.is_in_host_memory:
+        return False
+    if plan is not None:
+        return plan.kept_bytes > 0
+    kept = kept_bytes(problem.n, len(machine.names), problem.fmt)
+    if options.memory_budget is None and kept <= SURELY_FREE:
+        return True
+    return kept <= _KEPT_SHARE * (machine.steady_budget_bytes - _WORKSPACE)
 
 
 def place_of_checkpoint(
@@ -208,7 +199,7 @@ def place_of_checkpoint(
             f"policy {policy!r} stores half-updated tiles, from which no run can go on; take another, or no checkpoint"
         )
     if checkpoint is True:
-        if is_memory(store):
+        if not is_file(store):
             raise ValueError("checkpoint=True goes on from the file that store names: give store=path, or checkpoint=path")
         return store, True
     if not isinstance(checkpoint, str | os.PathLike):
@@ -217,9 +208,8 @@ def place_of_checkpoint(
         )
     if store is None:
         return checkpoint, True
-    if is_memory(store):
+    if not is_file(store):
         raise ValueError("a checkpoint is the unfinished file of L: leave store out, and L is in the file that checkpoint names")
-    assert isinstance(store, str | os.PathLike)
     if _place_name(store) != _place_name(checkpoint):
         text = f"store ({os.fspath(store)!r}) and checkpoint ({os.fspath(checkpoint)!r}) are two files for one L"
         raise ValueError(f"{text}: a checkpoint is the unfinished file of L; give one of them, or checkpoint=True")
@@ -233,7 +223,7 @@ def _place_name(place: str | os.PathLike[str]) -> str:
 
 
 def rates_of_request(
-    options: FactorOptions, machine: Machine, store: Place, source: AbstractSource | None, grid: TileGrid
+    problem: Problem, options: FactorOptions, machine: Machine, store: Place, source: AbstractSource | None, grid: TileGrid
 ) -> Rates | None:
     """Measured or nominal rates for tiles of ``grid``, of arrays where there is no ``source``.
 
@@ -241,13 +231,12 @@ def rates_of_request(
     """
     if len(machine.names) > 1 and machine.kind.shares_processor:
         return None
-    kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
+    kind = "file" if is_file(store) else "memory"  # L over A moves as in memory
     fmt = format_asked(options, FP64.dtype if source is None else source.dtype)
     rates = known_rates(grid, "array", kind, machine, fmt) if source is None else rates_for(source, grid, kind, machine, fmt)
-    if rates is None or is_memory(store):
-        return rates
-    assert isinstance(store, str | os.PathLike)
-    if is_url(store):  # a disk of this machine has no part in it
+    if rates is not None and problem.keeps_on_device:
+        return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE)
+    if rates is None or not is_file(store) or is_url(store):  # a disk of this machine has no part in it
         return rates
     if not stays_out_of_cache(options, compulsory_bytes(grid, fmt.itemsize) + (0 if source is None else source.file_bytes)):
         return rates

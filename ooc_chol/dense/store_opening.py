@@ -16,12 +16,13 @@ from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE
-from ooc_chol.dense.request import ON_DEVICE, Place, Request, is_memory
+from ooc_chol.dense.request import Request
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import check_place, checkpoint_at, create_kept
 from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.dense.stores.places import Place, is_file
 from ooc_chol.errors import BudgetError, OutputError
 from ooc_chol.files.zarr_names import is_url
 from ooc_chol.hardware.host import free_host_bytes
@@ -38,8 +39,7 @@ def check_store(request: Request) -> None:
     Under a ``host_budget`` A stays out of the system's cache from its first reading on.
     """
     request.source.is_bounded = request.options.host_budget is not None
-    if not is_memory(request.store):
-        assert isinstance(request.store, str | os.PathLike)
+    if is_file(request.store):
         inputs: list[tuple[str, str]] = [("A", file) for file in request.source.files]
         if is_url(request.a):
             inputs.append(("A", request.a))
@@ -73,11 +73,10 @@ def own_empty_store(request: Request, owned: ExitStack) -> AbstractStore:
     grid = TileGrid(0, 1)
     store: AbstractStore
     with HeldInterrupts():
-        if is_memory(request.store):
-            store = MemoryStore(grid, None, request.store if isinstance(request.store, HostMemory) else None)
-        else:
-            assert isinstance(request.store, str | os.PathLike)
+        if is_file(request.store):
             store = create_kept(request.store, grid, replace=request.replaces)
+        else:
+            store = MemoryStore(grid, None, request.memory)
         owned.callback(store.discard)
     return store
 
@@ -89,9 +88,8 @@ def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitSt
     if request.problem.keeps_on_device:
         store = DeviceStore(grid, (device,), (0,), fmt=fmt)
     else:
-        place = request.store if isinstance(request.store, HostMemory) else None
-        _make_room(TileLayout(grid, fmt=fmt).end, place, request.options, asks_from=SURELY_FREE)
-        store = MemoryStore(grid, None, place, fmt=fmt)
+        _make_room(TileLayout(grid, fmt=fmt).end, request.memory, request.options, asks_from=SURELY_FREE)
+        store = MemoryStore(grid, None, request.memory, fmt=fmt)
     owned.callback(store.discard)
     return store
 
@@ -108,8 +106,7 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
     formats = None if plan.precision is None else plan.precision.formats
     if request.problem.keeps_on_device:
         return DeviceStore(plan.grid, plan.devices, plan.owners, formats, fmt)
-    if not is_memory(place):
-        assert isinstance(place, str | os.PathLike)
+    if is_file(place):
         key, checkpoint = arithmetic_key(plan).to_dict(), None
         if request.checkpoint:
             checkpoint = (record or CheckpointRecord.of(plan, request.options, request.fingerprint)).to_dict()
@@ -123,16 +120,15 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
             else:
                 owned.callback(file.discard)
         return over_file(file, plan, request.source, request.options)
-    assert place is None or isinstance(place, HostMemory)
-    _make_room(plan.host_bytes, place, request.options, arenas=_host_arena_bytes(plan))
-    store = MemoryStore(plan.grid, formats, place, fmt=fmt)
+    _make_room(plan.host_bytes, request.memory, request.options, arenas=_host_arena_bytes(plan))
+    store = MemoryStore(plan.grid, formats, request.memory, fmt=fmt)
     lock_store(plan, store)
     return store
 
 
 def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, overwrite: bool = False) -> None:
     """Raise ``BudgetError`` where the L of ``plan`` stays in host memory and is more than ``options`` allow."""
-    if overwrite or plan.kept_bytes or not is_memory(place) or place == ON_DEVICE:
+    if overwrite or plan.kept_bytes or is_file(place):
         return
     _check_bytes(plan.host_bytes, options, arenas=_host_arena_bytes(plan))
 

@@ -187,11 +187,11 @@ def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     used = []
     a = FAMILIES["exponential"](2000)
-    on_cuda(a, nb=256)  # contexts, libraries and modules are loaded once
+    on_cuda(a, nb=256, store="host")  # contexts, libraries and modules are loaded once
     before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
     recorder = Recorder()
     with recorder:
-        factor = on_cuda(a, nb=256, progress=lambda *_: used.append(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
+        factor = on_cuda(a, nb=256, store="host", progress=lambda *_: used.append(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
     assert recorder.sizes == []
     assert used
     assert max(used) - before <= factor.report.plan.budgets[0].budget_bytes + LIBRARY_BYTES

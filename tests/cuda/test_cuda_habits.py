@@ -33,7 +33,7 @@ def on_gpu(a, device=0):
 PLACES = {
     "whole": lambda a: oc.cholesky(on_gpu(a)),
     "tiles": lambda a: oc.cholesky(on_gpu(a), tile_size=128),
-    "through": lambda a: oc.cholesky(a, devices=DEVICE, tile_size=128, memory_budget="200 MiB"),
+    "through": lambda a: oc.cholesky(a, devices=DEVICE, tile_size=128, memory_budget="200 MiB", store="host"),
     "host": lambda a: oc.cholesky(a, devices="host:0"),
 }
 everywhere = pytest.mark.parametrize("place", PLACES)

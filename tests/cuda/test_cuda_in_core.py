@@ -39,7 +39,7 @@ def test_a_matrix_on_the_gpu_is_one_tile_whose_factor_stays_there(n):
 
 
 @pytest.mark.parametrize("n", [1, 100, 1025, 2049, 4096])
-@pytest.mark.parametrize("store", [None, "device"])
+@pytest.mark.parametrize("store", ["host", "device"])
 def test_arrays_and_functions_of_the_host_are_one_tile_too(n, store):
     a = FAMILIES["exponential"](n)
 
@@ -52,14 +52,46 @@ def test_arrays_and_functions_of_the_host_are_one_tile_too(n, store):
     forms = [a, np.asfortranarray(a), np.tril(a) + np.triu(np.full_like(a, np.nan), 1), oc.from_function(n, on_host, cuda=tile)]
     factors = [oc.cholesky(form, devices="cuda:0", store=store) for form in forms]
     assert all(factor.report.plan.engine == "library" for factor in factors)
+    assert all(("device" in repr(factor)) == (store == "device") for factor in factors)
     check_factor(factors[0], a)
     first = np.asarray(factors[0])
     assert all(np.array_equal(np.asarray(factor), first) for factor in factors)
 
 
+@pytest.mark.parametrize("how", [{}, *({"tile_size": 256, "fp64": fp64} for fp64 in ("native", "residue"))], ids=str)
+def test_l_of_a_matrix_in_host_memory_or_a_file_stays_on_the_gpu(how, tmp_path):
+    """Unless somebody asks for it elsewhere; what is asked for is copied, and is to the bit what host memory has."""
+    n = 1500
+    a, b = FAMILIES["matern15 nugget 1e-6"](n), np.random.default_rng(0).standard_normal((n, 3))
+    np.save(tmp_path / "a.npy", a)
+    with oc.cholesky(a, devices="cuda:0", store="host", **how) as host:
+        assert "memory" in repr(host) and "is in host memory" in str(host.report)
+        for given in (a, tmp_path / "a.npy", oc.from_function(n, lambda rows, cols, out, stream: cut(a, rows, cols, out))):
+            with oc.cholesky(given, devices="cuda:0", **how) as factor:
+                assert "device" in repr(factor) and "stays on cuda:0" in str(factor.report)
+                dense = np.asarray(factor)
+                assert np.array_equal(dense, np.asarray(host)) and dense.flags.writeable and not dense[:-1, -1].any()
+                assert np.array_equal(np.asarray(factor, dtype=np.float32), dense.astype(np.float32))
+                assert factor.logdet() == host.logdet() and np.array_equal(factor[7:90, :60], host[7:90, :60])
+                assert isinstance(factor.solve(b), np.ndarray) and np.allclose(factor.solve(b), host.solve(b), rtol=1e-6)
+                assert np.allclose(factor.half_solve(b[:, 0]), host.half_solve(b[:, 0]), rtol=1e-9)
+                assert np.allclose(factor @ b, host @ b) and np.allclose(factor.sample(2, 1), host.sample(2, 1))
+                factor.save(tmp_path / "l.ooc")
+                with oc.load(tmp_path / "l.ooc") as loaded:
+                    assert np.array_equal(np.asarray(loaded), dense)
+                with factor.update(b, store="host") as updated, factor.update(b) as beside:
+                    assert "memory" in repr(updated) and "device" in repr(beside)
+                    assert np.array_equal(np.asarray(updated), np.asarray(beside))
+
+
+def cut(a, rows, cols, out):
+    """Fill a tile on the GPU from an array of the host."""
+    out[...] = on_gpu(a[rows.start : rows.stop, cols.start : cols.stop])
+
+
 def test_a_small_array_of_the_host_stays_there_unless_a_gpu_is_named():
     a = FAMILIES["exponential"](200)
-    assert oc.cholesky(a).report.plan.devices == ("host:0",)
+    assert oc.cholesky(a).report.plan.devices == ("host:0",) and "memory" in repr(oc.cholesky(a))
     assert oc.cholesky(on_gpu(a)).report.plan.devices == ("cuda:0",)
     assert oc.cholesky(a, devices=1).report.plan.devices == ("cuda:0",)
 
@@ -71,7 +103,11 @@ def test_right_hand_sides_are_answered_in_their_kind(n):
     a = FAMILIES["matern15 nugget 1e-6"](n)
     b = np.random.default_rng(0).standard_normal((n, 3))
     exact = np.linalg.solve(a, b)
-    factors = {"whole": oc.cholesky(on_gpu(a)), "tiles": oc.cholesky(on_gpu(a), tile_size=128), "host": oc.cholesky(a)}
+    factors = {
+        "whole": oc.cholesky(on_gpu(a)),
+        "tiles": oc.cholesky(on_gpu(a), tile_size=128),
+        "host": oc.cholesky(a, devices="cuda:0", store="host"),
+    }
     lower = np.linalg.cholesky(a)
     for name, factor in factors.items():
         for rhs in (b, b[:, 0], np.asfortranarray(b), b[:, :0]):
@@ -136,7 +172,7 @@ def test_failures_name_the_minor_or_the_entry(n):
 def test_tiles_stay_on_the_gpu_with_the_same_bits(n, nb, fp64):
     a = FAMILIES["matern15 nugget 1e-6"](n)
     options = {"tile_size": nb, "devices": "cuda:0", "fp64": fp64, "memory_budget": "200 MiB"}
-    with oc.cholesky(a, **options) as host, oc.cholesky(a, store="device", **options) as device:
+    with oc.cholesky(a, store="host", **options) as host, oc.cholesky(a, store="device", **options) as device:
         assert "device" in repr(device) and "memory" in repr(host)
         assert np.array_equal(np.asarray(host), np.asarray(device))
         assert np.array_equal(host.diagonal(), device.diagonal()) and host.logdet() == device.logdet()
@@ -242,7 +278,8 @@ def test_garbage_waits_for_the_end_of_a_capture():
 def test_mixed_precision_stays_on_the_gpu():
     a = FAMILIES["exponential"](1500)
     options = {"precision_threshold": 1e-5, "objective": "bytes", "tile_size": 128, "devices": "cuda:0"}
-    with oc.cholesky(a, **options) as host, oc.cholesky(a, store="device", **options) as device:
+    with oc.cholesky(a, store="host", **options) as host, oc.cholesky(a, **options) as device:
+        assert "memory" in repr(host) and "device" in repr(device)
         assert host.formats == device.formats and len(host.formats) > 1
         assert np.array_equal(np.asarray(host), np.asarray(device))
         assert device.report.certified_bound.total <= 1e-5
@@ -266,7 +303,7 @@ def test_libraries_get_the_factor_where_it_is(tmp_path):
     factor.close()
     other = [cp.full((300, 300), 7.0) for _ in range(20)]  # would reuse memory that was given back
     assert np.allclose(taken.get(), lower) and len(other) == 20
-    with oc.cholesky(a) as factor:
+    with oc.cholesky(a, store="host") as factor:
         assert not hasattr(factor, "__cuda_array_interface__")
         assert np.allclose(np.from_dlpack(factor), lower)
 
@@ -297,7 +334,7 @@ def test_tiles_stay_on_the_gpus_that_made_them(fp64):
     a = FAMILIES["matern15 nugget 1e-6"](1300)
     options = {"tile_size": 128, "devices": ["cuda:0", "cuda:1"], "fp64": fp64, "memory_budget": "200 MiB"}
     b = np.random.default_rng(0).standard_normal((1300, 2))
-    with oc.cholesky(a, **options) as host, oc.cholesky(a, store="device", **options) as device:
+    with oc.cholesky(a, store="host", **options) as host, oc.cholesky(a, store="device", **options) as device:
         assert np.array_equal(np.asarray(host), np.asarray(device))
         assert np.allclose(host.solve(b), device.solve(b), rtol=1e-6)
         assert np.allclose(host.matmul(b), device.matmul(b))

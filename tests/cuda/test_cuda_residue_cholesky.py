@@ -341,11 +341,12 @@ def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     used = []
     a = FAMILIES["exponential"](4000)
-    on_cuda(a, 256, 1.5)  # contexts, libraries and modules are loaded once
+    on_cuda(a, 256, 1.5, store="host")  # contexts, libraries and modules are loaded once
     before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
     recorder = Recorder()
     with recorder:
-        factor = on_cuda(a, 256, 1.5, progress=lambda *_: used.append(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
+        told = {"progress": lambda *_: used.append(pynvml.nvmlDeviceGetMemoryInfo(handle).used)}
+        factor = on_cuda(a, 256, 1.5, store="host", **told)
     assert recorder.sizes == []
     assert used
     assert max(used) - before <= factor.report.plan.budgets[0].budget_bytes + LIBRARY_BYTES

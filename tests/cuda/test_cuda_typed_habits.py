@@ -29,7 +29,7 @@ def on_gpu(a):
 PLACES = {
     "whole": lambda a, dtype: oc.cholesky(on_gpu(a), dtype=dtype),
     "tiles": lambda a, dtype: oc.cholesky(on_gpu(a), dtype=dtype, tile_size=128),
-    "through": lambda a, dtype: oc.cholesky(a, dtype=dtype, devices="cuda:0", tile_size=128, memory_budget="200 MiB"),
+    "through": lambda a, dtype: oc.cholesky(a, dtype=dtype, devices="cuda:0", tile_size=128, store="host"),
 }
 everywhere = pytest.mark.parametrize("place", PLACES)
 every_type = pytest.mark.parametrize("dtype", DTYPES)

@@ -61,7 +61,7 @@ def test_bits_do_not_depend_on_budget_policy_or_store(dtype, tmp_path):
         assert np.array_equal(first, np.asarray(on("cuda:0", a, dtype, slots=slots))), slots
     for policy in ("sync", "async", "v3"):
         assert np.array_equal(first, np.asarray(on("cuda:0", a, dtype, policy=policy))), policy
-    for store in (tmp_path / "L.ooc", "device", oc.HostMemory()):
+    for store in (tmp_path / "L.ooc", "device", "host", oc.HostMemory()):
         with on("cuda:0", a, dtype, slots=200, store=store) as factor:
             assert np.array_equal(first, np.asarray(factor))
     over = np.array(a)
@@ -142,7 +142,7 @@ def test_a_function_for_another_type_is_refused():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 2, 64, 300, 1025, 4096])
-@pytest.mark.parametrize("store", [None, "device"])
+@pytest.mark.parametrize("store", ["host", "device"])
 def test_one_tile_is_right(dtype, n, store):
     a = matrix("exponential", n, dtype)
     with oc.cholesky(a, dtype=dtype, devices="cuda:0", store=store) as factor:
@@ -175,7 +175,7 @@ def test_a_complex_array_on_the_gpu_stays_there(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("store", [None, "device", "file"])
+@pytest.mark.parametrize("store", ["host", "device", "file"])
 @pytest.mark.parametrize("columns", [1, 40])
 def test_solves_and_products(dtype, store, columns, tmp_path):
     a = matrix("exponential", 280, dtype)

@@ -73,11 +73,17 @@ def test_products_with_symmetric_matrices_on_two_gpus(small_teams):
     np.testing.assert_allclose(one, d @ b, atol=1e-9)
 
 
-def test_factors_of_two_gpus_solve_on_both(small_teams):
+@pytest.mark.parametrize("store", ["host", "device"])
+def test_factors_of_two_gpus_solve_on_both(small_teams, store):
     a = FAMILIES["matern25 nugget 1e-6"](1300)
     b = np.random.default_rng(0).standard_normal((1300, 40))
-    one, two = on("cuda:0", a), on(GPUS, a)
+    one, two = (on(devices, a, slots=300, store=store) for devices in ("cuda:0", GPUS))
     assert np.array_equal(one.solve(b), two.solve(b))
     for mine, other in zip(one.half_solves(b[:, :2], b[:, 2:]), two.half_solves(b[:, :2], b[:, 2:]), strict=True):
         assert np.array_equal(mine, other)
-    assert "cuda:1" in {record.device for record in on(GPUS, a, trace=True).trace.records}
+    assert np.array_equal(one.matmul(b), two.matmul(b)) and one.logdet() == two.logdet()
+    np.testing.assert_allclose(one.inverse_diagonal(), two.inverse_diagonal(), rtol=1e-12)
+    with on(GPUS, a, slots=300, store=store, trace=True) as traced:
+        assert "cuda:1" in {record.device for record in traced.trace.records}
+        traced.half_solve(b)
+        assert {record.device for record in traced.report.passes.records} == set(GPUS)

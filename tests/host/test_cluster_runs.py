@@ -285,6 +285,7 @@ def test_an_error_of_the_users_function_comes_as_it_is(two_workers):
         ({"trace": True}, "trace"),
         ({"store": oc.HostMemory()}, "store"),
         ({"store": "device"}, "store"),
+        ({"store": "host"}, "store"),
         ({"store": "L.ooc"}, "Zarr"),
         ({"store": "memory://L.zarr"}, "memory"),
         ({"plan": oc.plan(50)}, "plan is of one machine"),

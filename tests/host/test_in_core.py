@@ -138,6 +138,25 @@ def test_an_l_on_the_device_is_refused_by_the_host():
             call(np.eye(3), store="device")
 
 
+@pytest.mark.parametrize("options", [{}, {"tile_size": 16}, {"precision_threshold": 1e-4, "tile_size": 16}], ids=str)
+def test_an_l_in_host_memory_is_what_the_host_makes_anyway(options, tmp_path, monkeypatch):
+    a = FAMILIES["exponential"](60)
+    monkeypatch.chdir(tmp_path)
+    with oc.cholesky(a, store="host", **options) as factor, oc.cholesky(a, **options) as other:
+        assert "memory" in repr(factor) and np.array_equal(np.asarray(factor), np.asarray(other))
+        with factor.update(np.ones(60), store="host") as updated, factor.update(np.ones(60)) as beside:
+            assert np.array_equal(np.asarray(updated), np.asarray(beside))
+        with oc.cholesky(a, store="./host", **options) as filed:
+            assert np.array_equal(np.asarray(filed), np.asarray(other))
+    assert [path.name for path in tmp_path.iterdir()] == ["host"], "a file of that name has a folder"
+
+
+def test_an_l_in_host_memory_is_nowhere_else():
+    for refused in ({"overwrite": True}, {"checkpoint": True}, {"checkpoint": "l.ooc"}):
+        with pytest.raises(ValueError, match="store"):
+            oc.cholesky(np.eye(3), store="host", **refused)
+
+
 def test_a_plan_of_one_tile_keeps_to_the_host_budget():
     a = FAMILIES["exponential"](240)
     with pytest.raises(oc.BudgetError, match="give a larger host_budget"):

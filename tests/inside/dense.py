@@ -127,6 +127,7 @@ MODULES = {
     "opened": "ooc_chol.dense.rates.opened",
     "plan": "ooc_chol.dense.planner.plan",
     "problem": "ooc_chol.dense.planner.problem",
+    "request": "ooc_chol.dense.request",
     "residues": "ooc_chol.dense.planner.residues",
     "residues_module": "ooc_chol.dense.rates.residues",
     "rows": "ooc_chol.dense.programs.residues.rows",

@@ -18,6 +18,7 @@ from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import open_kept
 from ooc_chol.dense.stores.kept import AbstractKeptStore
+from ooc_chol.dense.stores.places import Place, is_file
 from ooc_chol.errors import DowndateError, TierError
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource
@@ -61,8 +62,8 @@ class CholeskyFactor(AbstractCertifiedFactor):
 
     Notes
     -----
-    After a factorization on GPUs the first of them does solves with 32 right-hand sides or more, with any number once L has 4 GiB
-    of memory, and sums over the inverse, within the plan's budget; all else, and all for a loaded factor, runs on the host.
+    After a factorization on GPUs these do solves with 32 right-hand sides or more, with any number where L lies on them or has 4
+    GiB of memory, and sums over the inverse, within the plan's budget; all else, and all for a loaded factor, runs on the host.
     Methods read each tile of a file once per triangular sweep, the next tile while the current one computes; they need memory for
     the right-hand sides and two to three tiles. Several threads may call them at once; none may be running while it is closed.
     A factor keeps the matrix that was given to ``cholesky``, for ``solve(b, refine=True)``, as long as it lives.
@@ -77,7 +78,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
         ----------
         v : (n,) or (n, k) array_like
             What is added; not changed.
-        store : path, HostMemory, "device" or None
+        store : path, HostMemory, "device", "host" or None
             Where the new L goes, in this one's type, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the
             GPUs on which this L lies.
         overwrite : bool
@@ -124,7 +125,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
         ----------
         v : (n,) or (n, k) array_like
             What is taken away; not changed.
-        store : path, HostMemory, "device" or None
+        store : path, HostMemory, "device", "host" or None
             Where the new L goes, as for :meth:`update`.
         overwrite : bool
             Let the new L take the place of this one, as for :meth:`update`.
@@ -159,9 +160,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
         """
         return self._updated(v, store, downdate=True, overwrite=overwrite)
 
-    def _updated(
-        self, v: ArrayLike, place: str | os.PathLike[str] | HostMemory | None, *, downdate: bool, overwrite: bool
-    ) -> CholeskyFactor:
+    def _updated(self, v: ArrayLike, place: Place, *, downdate: bool, overwrite: bool) -> CholeskyFactor:
         """The factor of ``A + V @ V.T``, or of ``A - V @ V.T``."""
         store = self._opened()
         columns, _ = right_hand_side(host_array(v), self.n, copy=True, fmt=self._fmt)
@@ -176,7 +175,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
                 owned.callback(store.discard)
                 target = store
             else:
-                if place is not None and not isinstance(place, HostMemory) and place != "device":
+                if is_file(place):
                     check_target(store, place, self._known_files(), replace=False)
                 target = store_for(store, place, key, owned)
             with self._passes.running("downdate" if downdate else "update", columns.shape[1]) as run:

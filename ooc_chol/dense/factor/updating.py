@@ -11,7 +11,6 @@ Brent, Van Dooren and de Hoog 1987). No matrix is squared but ``I - W.T @ W``, w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -28,6 +27,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import create_kept
 from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.dense.stores.places import ON_DEVICE, Place, is_file
 from ooc_chol.errors import BudgetError, DowndateError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.host import free_host_bytes
@@ -209,9 +209,7 @@ def first_lost_row(w: Matrix) -> int:
     return high
 
 
-def store_for(
-    store: AbstractStore, place: str | os.PathLike[str] | HostMemory | None, key: Mapping[str, Any], owned: ExitStack
-) -> AbstractStore:
+def store_for(store: AbstractStore, place: Place, key: Mapping[str, Any], owned: ExitStack) -> AbstractStore:
     """An empty store in one type for an updated L, which ``owned`` discards: a file, host memory, or the GPUs where L lies."""
     with HeldInterrupts():
         made = _created(store, place, key)
@@ -219,18 +217,18 @@ def store_for(
     return made
 
 
-def _created(store: AbstractStore, place: str | os.PathLike[str] | HostMemory | None, key: Mapping[str, Any]) -> AbstractStore:
+def _created(store: AbstractStore, place: Place, key: Mapping[str, Any]) -> AbstractStore:
     grid = store.grid
-    if store.devices and (place is None or place == "device"):
+    if is_file(place):
+        return create_kept(place, grid, key, fmt=store.fmt)
+    if store.devices and (place is None or place == ON_DEVICE):
         places = [store.on_device((i, 0)) for i in range(grid.nt)]
         owners = [0 if place is None else store.devices.index(place.device) for place in places]
         return DeviceStore(grid, store.devices, owners, fmt=store.fmt)
-    if place == "device":
+    if place == ON_DEVICE:
         raise ValueError("store='device' keeps an updated L on the GPUs where L lies, but it is in no GPU's memory: leave it out")
-    if place is None or isinstance(place, HostMemory):
-        _check_room(grid, store.fmt)
-        return MemoryStore(grid, None, place, fmt=store.fmt)
-    return create_kept(place, grid, key, fmt=store.fmt)
+    _check_room(grid, store.fmt)
+    return MemoryStore(grid, None, place if isinstance(place, HostMemory) else None, fmt=store.fmt)
 
 
 def _check_room(grid: TileGrid, fmt: PrecisionFormat) -> None:

@@ -150,7 +150,7 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
         raise ValueError(f"store='device' keeps L on GPUs, but {names[0]} is in host memory: leave store out, L is there then")
     kept = problem.kept_on(len(names))
     if kept >= budget:
-        advice = "keep L in host memory (store=oc.HostMemory())"
+        advice = "keep L in host memory (store='host')"
         raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)
     return budget - kept
 

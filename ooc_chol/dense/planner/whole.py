@@ -67,10 +67,14 @@ def _device(problem: Problem, options: FactorOptions, machine: Machine) -> str |
     if options.devices is None:
         if problem.home is not None:
             return problem.home
-        if problem.n <= MOST_ON_HOST and problem.source != "function" and not problem.keeps_on_device:
-            return _HOST
-        return machine.names[0]
+        return _HOST if is_for_host(problem, options) and not problem.keeps_on_device else machine.names[0]
     return machine.names[0] if len(machine.names) == 1 else None
+
+
+def is_for_host(problem: Problem, options: FactorOptions) -> bool:
+    """Tell whether a matrix is read on the host and so small that it is factored there, as no device is named."""
+    is_there = problem.home is None and problem.source != "function"
+    return options.devices is None and is_there and problem.n <= MOST_ON_HOST
 
 
 def make_whole_plan(problem: Problem, options: FactorOptions, name: str, rates_at: RatesAt) -> Plan:

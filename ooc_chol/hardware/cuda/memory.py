@@ -32,7 +32,7 @@ class CudaMemory(AbstractDeviceMemory):
         except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
             with self._device:
                 free, total = _runtime.memGetInfo()
-            advice = f"{format_bytes(free)} of {format_bytes(total)} are free; keep L in host memory (store=oc.HostMemory())"
+            advice = f"{format_bytes(free)} of {format_bytes(total)} are free; keep L in host memory (store='host')"
             raise BudgetError(f"memory of {name} for L", nbytes, int(free), advice) from error
 
     @property

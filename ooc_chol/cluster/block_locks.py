@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
@@ -23,7 +22,7 @@ class BlockLocks(AbstractLocking):
     """The blocks that one task is given, each locked in pieces beside the task, unless an earlier one has begun that."""
 
     def __init__(self, registrar: AbstractRegistrar, blocks: Sequence[MemoryTiles]) -> None:
-        found = {_first(memory): _locks_of(registrar, memory, tiles) for memory, tiles in blocks}
+        found = {_first(memory): _locks_of(registrar, memory) for memory, _ in blocks}
         self._firsts = sorted(found)
         self._locks = [found[first] for first in self._firsts]
         self._waited_before = sum(locks.waited_seconds for locks in self._locks)
@@ -38,9 +37,16 @@ class BlockLocks(AbstractLocking):
         return sum(locks.refused_bytes for locks in self._locks)
 
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool]) -> bool:
-        """Wait for the tile's piece."""
-        number = bisect_right(self._firsts, low) - 1
-        return number >= 0 and self._locks[number].holds(low, high, is_stopped)
+        """Wait for the tile's pieces."""
+        return any(locks.holds(low, high, is_stopped) for locks in self._of(low))
+
+    def cuts(self, low: int, high: int) -> Sequence[int]:
+        return [address for locks in self._of(low) for address in locks.cuts(low, high)]
+
+    def _of(self, low: int) -> Sequence[PieceLocks]:
+        """The block that may hold an address; none before the first."""
+        number = bisect_right(self._firsts, low)
+        return self._locks[max(0, number - 1) : number]
 
     def wake(self) -> None:
         for locks in self._locks:
@@ -52,11 +58,10 @@ def _first(memory: SharedMemory) -> int:
     return int(memory.bytes.ctypes.data)
 
 
-def _locks_of(registrar: AbstractRegistrar, memory: SharedMemory, tiles: Mapping[Index, NDArray[Any]]) -> PieceLocks:
+def _locks_of(registrar: AbstractRegistrar, memory: SharedMemory) -> PieceLocks:
     """The page-locking of a block, begun by now; pieces that are locked from an earlier use of its memory stay so."""
     locks = memory.locks(registrar)
     if not memory.is_locking:
         memory.is_locking = True
-        starts = np.array(sorted(tile.ctypes.data for tile in tiles.values()), dtype=np.int64)
-        locks.begin(starts, _first(memory) + memory.bytes.nbytes, [])
+        locks.begin(_first(memory) + memory.bytes.nbytes, ())
     return locks

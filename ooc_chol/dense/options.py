@@ -308,7 +308,7 @@ ROWS_OF_A_CALL = {
         'where L is at most half of the budget, and else keeps L in host memory, as ``"host"`` does: the report says where it '
         "is. A :class:`HostMemory` is memory that one factorization after the other uses. "
         "For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor is closed: a next "
-        "call that needs as much or half as much takes it over, else a thread frees it.",
+        "call takes over what it needs of it, else a thread frees it.",
         type='path, HostMemory, "device", "host" or None',
     ),
     "checkpoint": with_more(

@@ -145,8 +145,10 @@ def _make_room(needed: int, place: HostMemory | None, options: FactorOptions, *,
     free = free_host_bytes() - arenas + held
     # What waits for its release is free for L: the store takes it over, or it is released before anything is allocated.
     _check_bytes(needed, options, arenas=arenas, free=free + RELEASER.pending_bytes)
-    if needed > held:
+    if not held:
         RELEASER.make_room(needed, free)
+    elif needed > max(held, free):
+        RELEASER.release_now()
 
 
 def _check_bytes(needed: int, options: FactorOptions, *, arenas: int = 0, free: int | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
@@ -72,11 +72,15 @@ class AbstractLocking(ABC):
 
     @abstractmethod
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool]) -> bool:
-        """Tell whether the bytes from address ``low`` to before ``high`` are page-locked, as one piece.
+        """Tell whether the bytes from address ``low`` to before ``high`` are page-locked.
 
         Waits until that is decided, or until ``is_stopped()``, of which :meth:`wake` reminds: then the answer is no. Raises
         ``TierError`` where page-locking has failed before it came to them.
         """
+
+    @abstractmethod
+    def cuts(self, low: int, high: int) -> Sequence[int]:
+        """Addresses between these at which a copy is cut: there one registration ends and the next begins."""
 
     @abstractmethod
     def wake(self) -> None:

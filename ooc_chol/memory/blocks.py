@@ -92,7 +92,8 @@ class BlockMemory(AbstractBlockTier, AbstractBlockSink):
     def lock(self, registrar: AbstractRegistrar, order: Iterable[BlockIndex]) -> None:
         """Begin to page-lock the blocks, those of ``order`` first; copies wait for the piece that they need."""
         if self._end and self._bytes is not None:
-            self._memory.lock(registrar, self._offsets, self._end, [self._offsets[index[0]] for index in order])
+            starts = [(self._offsets[index[0]], self.sizes[index[0]]) for index in order]
+            self._memory.lock(registrar, self._end, [(start, start + size) for start, size in starts])
 
     def locking(self) -> AbstractLocking | None:
         """The page-locking of all blocks, once it has begun."""

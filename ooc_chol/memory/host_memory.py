@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import final
 
 import numpy as np
@@ -13,7 +13,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import one_line
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
 from ooc_chol.memory.locking import PieceLocks
-from ooc_chol.memory.pages import FOR_L, Purpose, allocate_aligned
+from ooc_chol.memory.pages import FOR_L, Purpose, allocate_with_room
 from ooc_chol.memory.release import RELEASER, MemoryBlock
 from ooc_chol.process.closing import AbstractClosing
 
@@ -24,7 +24,7 @@ class HostMemory(AbstractClosing):
 
     It may hold the blocks of a sparse matrix as well: ``block_csr(A, store=memory)``. A factor gives the memory back when it is
     closed. It is allocated by the first factorization, in huge pages where the system has them, and anew by one that needs
-    more.
+    more than twice as much.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ class HostMemory(AbstractClosing):
     Notes
     -----
     For a GPU the memory is touched and page-locked in pieces, in the order in which L is written, while the run goes on, and
-    stays locked for the next factorization; tiles of another order may have to be locked anew. :meth:`close` hands locked memory
-    to a thread, which keeps it for 2 seconds, in case that another factorization needs as much or half as much, and then unlocks
-    and frees it. Memory that is not locked is freed at once.
+    stays locked for the next factorization, whatever its tiles. :meth:`close` hands locked memory to a thread, which keeps it for
+    2 seconds for another factorization, which takes what it needs of it, or at most doubles it, and then unlocks and frees it.
+    Memory that is not locked is freed at once.
 
     Examples
     --------
@@ -98,13 +98,13 @@ class HostMemory(AbstractClosing):
             raise ValueError(
                 "this HostMemory holds the L of a factor, or a matrix, that is open: close that first, or give another"
             )
-        if nbytes > self.nbytes:
+        if nbytes > self.nbytes and not (self._held and self._held[0].grow(nbytes)):
             is_outgrown = bool(self._held)
             self.close()
             if not RELEASER.take_back(nbytes, self._held):
                 if is_outgrown:
                     RELEASER.release_now()  # it is what the system may lack
-                block = MemoryBlock(allocate_aligned(nbytes, purpose))
+                block = MemoryBlock(allocate_with_room(nbytes, nbytes, purpose), nbytes)
                 block.holder = self._held
                 self._held.append(block)
         self._user = weakref.ref(user)
@@ -116,29 +116,28 @@ class HostMemory(AbstractClosing):
         if self._held and (locks := self._held[0].locks) is not None and locks.is_ours:
             locks.tell_to_stop()
 
-    def lock(self, registrar: AbstractRegistrar, offsets: Sequence[int], end: int, order: Sequence[int]) -> None:
-        """Begin to page-lock the tiles that lie in the memory, and return at once; ``cholesky`` does this.
+    def lock(self, registrar: AbstractRegistrar, end: int, order: Iterable[tuple[int, int]]) -> None:
+        """Begin to page-lock the memory, and return at once; ``cholesky`` does this.
 
         Parameters
         ----------
         registrar : AbstractRegistrar
             What locks a piece.
-        offsets : sequence of int
-            First byte of each tile, ascending; a piece is a run of whole tiles.
         end : int
-            First byte behind the last tile.
-        order : sequence of int
-            First bytes of tiles in the order in which they are needed; others come behind them.
+            First byte behind what is used.
+        order : iterable of (int, int)
+            Bytes in the order in which they are needed, each range by its first byte and the first behind it; all others come
+            behind them.
 
         Notes
         -----
-        What is locked from the last time stays so unless one of the tiles would cross its boundary.
+        What is locked from the last time stays so, whatever lies in it now.
         """
         block = self._held[0]
         if block.locks is None:
             block.locks = PieceLocks(registrar, block.memory, is_fresh=True)
         base = block.memory.ctypes.data
-        block.locks.begin(base + np.asarray(offsets, dtype=np.int64), base + end, [base + offset for offset in order])
+        block.locks.begin(base + end, [(base + low, base + high) for low, high in order])
 
     @property
     def locking(self) -> AbstractLocking | None:

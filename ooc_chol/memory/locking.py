@@ -4,7 +4,8 @@ Measurements on an H200's host (docs/measurements.md) decide on how it is done. 
 threads do faster, while the driver registers no faster by several: so a team touches pieces, and one thread registers those that
 are touched. Touching disturbs nobody. Registering holds the driver's lock, which is not fair: without pauses the thread that
 launches waits for a hundred pieces. So pieces are small, and pauses are twice as long as what they follow, unless the launching
-thread waits for a piece anyway. And a copy must not cross two registrations: a piece is a run of whole tiles.
+thread waits for a piece anyway. A copy must not cross two registrations: who copies bytes of several pieces cuts there. So
+pieces know nothing of tiles, and those that are locked serve any later layout.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from __future__ import annotations
 import os
 import queue
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import PAGE_BYTES
 from ooc_chol.errors import OocCholError, TierError
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, LockState
-from ooc_chol.memory.pages import touch
+from ooc_chol.memory.pages import HUGE_PAGE_BYTES, touch
 from ooc_chol.process.fork_safety import new_condition
 from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start, take, wait_out
@@ -43,43 +47,33 @@ _KEPT: dict[int, object] = {}
 
 @dataclass
 class Piece:
-    """A run of whole tiles: addresses from ``low`` to before ``high``."""
+    """Addresses from ``low`` to before ``high``, which are locked together."""
 
     low: int
     high: int
     state: LockState = LockState.UNDECIDED
 
 
-def cut(starts: NDArray[np.int64], end: int, most: int) -> list[Piece]:
-    """Cut what begins at ``starts``, ascending, and ends at ``end`` into pieces of ``most`` bytes, or up to a tile more."""
+_LOW = attrgetter("low")
+
+
+def bands(starts: NDArray[np.int64], high: int, most: int) -> list[Piece]:
+    """Runs of whole bands, which begin at ``starts``, ascending, and end at ``high``: each of ``most`` bytes, or a band more."""
     bounds = [int(starts[0])]
     while (at := int(np.searchsorted(starts, bounds[-1] + most))) < len(starts):
         bounds.append(int(starts[at]))
-    return [Piece(low, high) for low, high in zip(bounds, [*bounds[1:], end], strict=True)]
+    return [Piece(low, high) for low, high in pairwise([*bounds, high])]
 
 
-def fits(piece: Piece, starts: NDArray[np.int64], end: int) -> bool:
-    """Tell whether no tile crosses a boundary of ``piece``, tiles beginning at ``starts`` and the last one ending at ``end``."""
-
-    def is_between(address: int) -> bool:
-        at = int(np.searchsorted(starts, address))
-        return address >= end or (at < len(starts) and int(starts[at]) == address)
-
-    return is_between(piece.low) and is_between(piece.high)
-
-
-def completed(kept: Sequence[Piece], starts: NDArray[np.int64], end: int, most: int) -> list[Piece]:
-    """``kept``, which fit and are ascending, and pieces for all tiles between them."""
-    found: list[Piece] = []
-    at = int(starts[0])
-    for piece in (*kept, Piece(end, end)):
-        gap = starts[(starts >= at) & (starts < min(piece.low, end))]
-        if len(gap):
-            found += cut(gap, min(piece.low, end), most)
-        if piece.high > piece.low:
-            found.append(piece)
+def completed(kept: Iterable[Piece], low: int, high: int, most: int) -> list[Piece]:
+    """``kept``, which are ascending, and pieces of at most ``most`` bytes for all else from ``low`` to before ``high``."""
+    found, at = [], low
+    for piece in (*kept, Piece(high, high)):
+        until = min(piece.low, high)
+        found += [Piece(start, min(start + most, until)) for start in range(at, until, most)]
+        found += [piece] if piece.high > piece.low else []
         at = max(at, piece.high)
-    return sorted(found, key=lambda piece: piece.low)
+    return found
 
 
 @final
@@ -90,13 +84,12 @@ class PieceLocks(AbstractLocking):
         self, registrar: AbstractRegistrar, memory: NDArray[Any], *, is_fresh: bool = False, piece_bytes: int | None = None
     ) -> None:
         self.waited_seconds = 0.0
-        self._registrar, self._memory, self._is_fresh = registrar, memory, is_fresh
+        self._registrar, self.memory, self._is_fresh = registrar, memory, is_fresh
         self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
         self._base = memory.ctypes.data
         self._process = os.getpid()
         self._changed = new_condition()
         self._pieces: list[Piece] = []
-        self._lows: list[int] = []
         self._waiting = 0
         self._is_stopped = self._is_touching = False
         self._error: BaseException | None = None
@@ -116,40 +109,62 @@ class PieceLocks(AbstractLocking):
     def refused_bytes(self) -> int:
         return sum(piece.high - piece.low for piece in self._pieces if piece.state is LockState.REFUSED)
 
-    def begin(self, starts: NDArray[np.int64], end: int, order: Sequence[int]) -> None:
-        """Lock the tiles that begin at addresses ``starts``, ascending, the last one ending at ``end``; does not wait for it.
+    def parted(self, nbytes: int) -> PieceLocks | None:
+        """Keep the pieces that begin in so many bytes; the others, and the memory from the first of these on, if there are any.
 
-        Pieces of an earlier call stay locked, but for those that a tile would cross: they are unlocked first. Tiles of ``order``,
-        addresses too, come first.
+        Nothing is being locked.
+        """
+        number = bisect_left(self._pieces, self._base + nbytes, key=_LOW)
+        if number == len(self._pieces):
+            return None
+        kept = self._pieces[number].low - self._base
+        rest = PieceLocks(self._registrar, self.memory[kept:], is_fresh=self._is_fresh, piece_bytes=self._piece_bytes)
+        rest._pieces, self._pieces = self._pieces[number:], self._pieces[:number]
+        self.memory = self.memory[:kept]
+        return rest
+
+    def begin(self, high: int, order: Iterable[tuple[int, int]], starts: NDArray[np.int64] | None = None) -> None:
+        """Lock the memory up to address ``high``; does not wait for it.
+
+        Pieces of an earlier call stay locked. What lies in the ranges of ``order``, first addresses and those behind the last,
+        comes first. Pieces begin at any page, or at ``starts`` alone, of which there is no earlier call then.
         """
         self.stop()
-        for piece in self._pieces:
-            if piece.state is LockState.LOCKED and not fits(piece, starts, end):
-                self._unlock(piece)
-        most = max(min(self._piece_bytes, LEAST_PIECE_BYTES), min(self._piece_bytes, (end - int(starts[0])) // TOUCHING_THREADS))
-        kept = [piece for piece in self._pieces if piece.state is LockState.LOCKED]
-        self._pieces = completed(kept, starts, end, most)
-        self._lows = [piece.low for piece in self._pieces]
-        ordered = dict.fromkeys([*map(self._number, order), *range(len(self._pieces))])
+        most = min(self._piece_bytes, max(LEAST_PIECE_BYTES, (high - self._base) // TOUCHING_THREADS))
+        most -= most % (HUGE_PAGE_BYTES if most >= HUGE_PAGE_BYTES else PAGE_BYTES)
+        if starts is None:
+            kept = (piece for piece in self._pieces if piece.state is LockState.LOCKED)
+            self._pieces = completed(kept, self._base, high, most)
+        else:
+            self._pieces = bands(starts, high, most)
+        ordered = dict.fromkeys([*(number for ends in order for number in self._numbers(*ends)), *range(len(self._pieces))])
         undecided = [self._pieces[number] for number in ordered if self._pieces[number].state is LockState.UNDECIDED]
         self._is_stopped, self._error = False, None
         if undecided:
             self._thread = OwnThread(self._lock_all, (undecided,), "page-locker")
             start(self._thread)
 
-    def _number(self, address: int) -> int:
-        """The piece that may hold an address; -1 for none."""
-        return bisect_right(self._lows, address) - 1
+    def _numbers(self, low: int, high: int) -> range:
+        """The pieces that hold bytes between two addresses."""
+        return range(max(0, bisect_right(self._pieces, low, key=_LOW) - 1), bisect_left(self._pieces, high, key=_LOW))
+
+    def _between(self, low: int, high: int) -> Sequence[Piece]:
+        """The pieces of all bytes between two addresses; none where some of them are in no piece."""
+        numbers = self._numbers(low, high)
+        pieces = self._pieces[numbers.start : numbers.stop]
+        is_whole = pieces and pieces[0].low <= low and high <= pieces[-1].high
+        return pieces if is_whole and all(one.high == other.low for one, other in pairwise(pieces)) else ()
 
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool] = lambda: False) -> bool:
         """Wait until that is decided."""
-        number = self._number(low)
-        if number < 0 or high > self._pieces[number].high:
-            return False
-        piece = self._pieces[number]
-        if piece.state is LockState.UNDECIDED:
-            self._wait(piece, is_stopped)
-        return piece.state in (LockState.LOCKED, LockState.FOUND)
+        pieces = self._between(low, high)
+        for piece in pieces:
+            if piece.state is LockState.UNDECIDED:
+                self._wait(piece, is_stopped)
+        return bool(pieces) and all(piece.state in (LockState.LOCKED, LockState.FOUND) for piece in pieces)
+
+    def cuts(self, low: int, high: int) -> Sequence[int]:
+        return [piece.low for piece in self._between(low, high)[1:]]
 
     def _wait(self, piece: Piece, is_stopped: Callable[[], bool]) -> None:
         """Wait until ``piece`` is decided, or nobody will decide, or ``is_stopped()``."""
@@ -198,7 +213,7 @@ class PieceLocks(AbstractLocking):
             piece, began = self._pieces[-1], time.perf_counter()
             if piece.state is LockState.LOCKED:
                 self._unlock(piece)
-            del self._pieces[-1], self._lows[-1]
+            del self._pieces[-1]
             yield piece, time.perf_counter() - began
 
     def close(self) -> None:
@@ -237,7 +252,7 @@ class PieceLocks(AbstractLocking):
         began = time.monotonic()
         state = self._registrar.register(piece.low, piece.high - piece.low)
         if state is LockState.LOCKED:
-            _KEPT[piece.low] = self._memory
+            _KEPT[piece.low] = self.memory
         ended = time.monotonic()
         until = ended + PAUSE * (ended - began)
         with self._changed:
@@ -281,4 +296,4 @@ class PieceLocks(AbstractLocking):
 
     def _bytes_of(self, piece: Piece) -> NDArray[np.uint8]:
         """The bytes of a piece of fresh memory."""
-        return self._memory[piece.low - self._base : piece.high - self._base]
+        return self.memory[piece.low - self._base : piece.high - self._base]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES
-from ooc_chol.process.address_space import shortage
+from ooc_chol.process.address_space import shortage, tightest_limit
 from ooc_chol.process.team import ThreadTeam
 
 #: Bytes of a huge page of x86 and of most ARM systems. What is smaller than four of them gets ordinary pages.
@@ -45,6 +45,25 @@ def allocate_aligned(nbytes: int, purpose: Purpose = FOR_L) -> NDArray[np.uint8]
         return _aligned(np.empty(nbytes + PAGE_BYTES, dtype=np.uint8), nbytes, PAGE_BYTES)
     except (MemoryError, OSError) as error:
         raise shortage(nbytes, purpose.what, purpose.advice) from error
+
+
+def allocate_with_room(nbytes: int, room_bytes: int, purpose: Purpose = FOR_L) -> NDArray[np.uint8]:
+    """As :func:`allocate_aligned`, and behind them addresses for ``room_bytes`` more, where these cost nothing.
+
+    They do where a limit counts addresses, and for what is too little to be a mapping of its own.
+    """
+    if nbytes >= _LEAST_HUGE_BYTES and tightest_limit() is None and not _counts_addresses():
+        with suppress(MemoryError, OSError):
+            return _mapped(nbytes + room_bytes)
+    return allocate_aligned(nbytes, purpose)
+
+
+def _counts_addresses() -> bool:
+    """Tell whether the system grants no more addresses than it has memory (``vm.overcommit_memory`` is 2), or does not tell."""
+    try:
+        return Path("/proc/sys/vm/overcommit_memory").read_text(encoding="ascii").strip() == "2"
+    except OSError:
+        return True
 
 
 def _mapped(nbytes: int) -> NDArray[np.uint8]:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import atexit
 import time
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
+from ooc_chol.memory import locking
 from ooc_chol.memory.locking import PAUSE, PieceLocks
 from ooc_chol.memory.pages import forget
 from ooc_chol.process.fork_safety import new_condition, renewed_in_child
+from ooc_chol.process.interrupts import HeldInterrupts
 from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start
 
-#: Seconds for which memory is kept for the next call, and how many times as much as that needs it may be.
+#: Seconds for which memory is kept for the next call, and how many times as much as it needs that takes at most.
 GRACE_SECONDS, MOST_EXCESS = 2.0, 2
 #: Seconds for which nothing is unlocked beside calls that launch kernels, and for which the next one is waited for.
 STANDING_SECONDS, BETWEEN_SECONDS = 60.0, 0.2
@@ -27,22 +30,37 @@ _EXIT_SECONDS = 0.5
 
 
 class MemoryBlock:
-    """An allocation, and what of it is page-locked. Shapes: ``memory`` (n,)."""
+    """An allocation, of which the first ``nbytes`` bytes are in use and the rest is room, and what of it is page-locked.
+
+    Shapes: ``memory`` (n,), all of it.
+    """
 
     #: Whether whoever asks for memory may have it, once it waits for its release; others are taken by name.
     is_anyones = True
 
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
+    def __init__(self, memory: NDArray[np.uint8], nbytes: int | None = None) -> None:
         self.memory: NDArray[np.uint8] = memory
+        #: Bytes that were asked for: no others were ever touched.
+        self.nbytes = memory.size if nbytes is None else nbytes
         self.locks: PieceLocks | None = None
         #: The list that it is in, of who has it; None while it waits for its release.
         self.holder: list[MemoryBlock] | None = None
         self.due = 0.0
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the allocation."""
-        return self.memory.size
+    def grow(self, nbytes: int) -> bool:
+        """Use so many bytes from now on, unless it has them already; False where there is no room."""
+        if has_room := nbytes <= self.memory.size:
+            self.nbytes = max(self.nbytes, nbytes)
+        return has_room
+
+    def parted(self, nbytes: int) -> MemoryBlock | None:
+        """Keep so many bytes, and what is page-locked together with the last of them; the rest as a block of its own, if any."""
+        if self.locks is None or (locks := self.locks.parted(nbytes)) is None:
+            return None
+        kept = locks.memory.ctypes.data - self.memory.ctypes.data
+        rest = MemoryBlock(locks.memory, self.nbytes - kept)
+        rest.locks, self.memory, self.nbytes = locks, self.memory[:kept], kept
+        return rest
 
     def unlock(self) -> None:
         """Unlock at once what somebody goes on using."""
@@ -64,9 +82,14 @@ class MemoryBlock:
         return True
 
 
-def _fits(block: MemoryBlock, nbytes: int) -> bool:
-    """Tell whether a block may serve who asks for so many bytes."""
-    return block.is_anyones and nbytes <= block.nbytes <= MOST_EXCESS * nbytes
+def _best(blocks: Iterable[MemoryBlock], nbytes: int) -> MemoryBlock | None:
+    """The block that serves best who asks for so many bytes: the smallest that has them, else the largest that has room.
+
+    For less than a piece no block is parted, which would be more than twice as much.
+    """
+    most = MOST_EXCESS * nbytes if nbytes < locking.PIECE_BYTES else inf
+    fitting = (block for block in blocks if block.is_anyones and nbytes <= block.memory.size and block.nbytes <= most)
+    return min(fitting, key=lambda block: (block.nbytes < nbytes, abs(block.nbytes - nbytes)), default=None)
 
 
 def _due(block: MemoryBlock) -> float:
@@ -141,12 +164,22 @@ class Releaser:
         held.clear()
 
     def take_back(self, nbytes: int, held: list[MemoryBlock]) -> bool:
-        """Put into ``held`` the smallest block that waits and has ``nbytes`` bytes, at most twice as many, if there is one."""
+        """Put into ``held`` the block that waits and serves best who asks for ``nbytes`` bytes, if there is one.
+
+        Of one with more than twice as many the rest is left, to wait anew.
+        """
         with self._changed:
-            fitting = [block for block in self._pending if _fits(block, nbytes)]
-            if fitting:
-                self._take(min(fitting, key=lambda block: block.nbytes), held)
-            return bool(fitting)
+            if (block := _best(self._pending, nbytes)) is None:
+                return False
+            self._take(block, held)
+            block.grow(nbytes)
+        if block.nbytes > MOST_EXCESS * nbytes and block.locks is not None:
+            block.locks.stop()
+            with HeldInterrupts():
+                if (rest := block.parted(nbytes)) is not None:
+                    rest.holder = left = [rest]
+                    self.hand_over(left)
+        return True
 
     def take_named(self, is_named: Callable[[MemoryBlock], bool], held: list[MemoryBlock], grace_seconds: float) -> bool:
         """Put into ``held`` the first block that waits, is nobody else's and ``is_named``, if there is one.
@@ -185,10 +218,10 @@ class Releaser:
         held.append(block)
 
     def make_room(self, nbytes: int, free: int) -> None:
-        """Release all at once where ``nbytes`` bytes are asked for, no block has them, and fewer than those are ``free``."""
+        """Release all at once where ``nbytes`` bytes are asked for, and what the best block lacks of them is not ``free``."""
         with self._changed:
-            is_there = any(_fits(block, nbytes) for block in self._pending)
-        if nbytes > free and not is_there:
+            best = _best(self._pending, nbytes)
+        if nbytes - (0 if best is None else best.nbytes) > free:
             self.release_now()
 
     def release_now(self) -> None:

@@ -154,8 +154,48 @@ def test_a_memory_serves_factors_of_several_tile_orders(registered):
                 block = blocks_of(factor)
                 assert {piece.state for piece in block.locks.pieces} == {LockState.LOCKED}
         raw = block.memory
+    low = raw.ctypes.data
+    own = [address for address in registered if low <= address < low + raw.size]
+    assert len(own) == len(set(own)) > 10, "no piece is locked twice"
     RELEASER.release_now()
-    assert locked_pages(raw) == 0
+    assert locked_pages(raw[: 4 << 20]) == 0
+
+
+@pytest.mark.parametrize(
+    "before", [{"fp64": "residue", "tile_size": 128}, {"precision_threshold": 1e-4, "tile_size": 200}], ids=str
+)
+def test_memory_of_a_call_of_another_engine_serves_the_next(before, registered):
+    """What it lacks is locked beside, and nothing of it anew."""
+    import cupy as cp
+
+    a = cp.asarray(A)  # so that only L is locked
+    with oc.cholesky(a, devices="cuda:0", store="host", objective="bytes", **before) as factor:
+        there = [(piece.low, piece.high) for piece in blocks_of(factor).locks.pieces]
+    registered.clear()
+    with factored(a) as factor:
+        check_factor(factor, A)
+        assert {piece.state for piece in blocks_of(factor).locks.pieces} == {LockState.LOCKED}
+        low, high = there[0][0], there[-1][1]
+        assert not [address for address in registered if low <= address < high]
+        if "fp64" in before:
+            assert blocks_of(factor).memory.ctypes.data == low
+
+
+@pytest.mark.parametrize("threshold", [None, 1e-5])
+@pytest.mark.parametrize("pages", [11, 300])
+def test_copies_are_cut_where_pieces_meet(monkeypatch, threshold, pages):
+    monkeypatch.setattr(locking, "PIECE_BYTES", pages * 4096)  # hardly a tile begins or ends with a piece
+    a, b = FAMILIES["exponential"](N), np.random.default_rng(0).standard_normal((N, 40))
+    nb = NB if threshold is None else 128
+    how = {"tile_size": nb, "devices": "cuda:0", "fp64": "native", "precision_threshold": threshold, "objective": "bytes"}
+    slots = {"memory_budget": workspace_bytes(NB) + 12 * 8 * NB * NB} if threshold is None else {}
+    with oc.cholesky(a, store="host", **how, **slots) as host, oc.cholesky(a, store="device", **how) as device:
+        pieces = blocks_of(host).locks.pieces
+        assert len(pieces) > 5 and {piece.state for piece in pieces} == {LockState.LOCKED}
+        assert host.formats == device.formats and (len(host.formats) > 1) == (threshold is not None)
+        assert threshold is not None or host.report.bytes.planned["fetch"] > 0
+        assert np.array_equal(np.asarray(host), np.asarray(device))
+        np.testing.assert_allclose(host.half_solve(b), device.half_solve(b), rtol=1e-9, atol=1e-9)
 
 
 # A's memory

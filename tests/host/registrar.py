@@ -55,7 +55,7 @@ class User:
 def taken(memory: HostMemory, user: object, tiles: int, registrar: Registrar) -> np.ndarray:
     """Memory of so many tiles of 1 MiB, all of them locked; given back, as by a factor that is closed."""
     raw = memory.take(user, tiles * MIB)
-    memory.lock(registrar, range(0, tiles * MIB, MIB), tiles * MIB, ())
+    memory.lock(registrar, tiles * MIB, ())
     locks, base = memory.locking, raw.ctypes.data
     assert locks is not None
     assert all(locks.holds(base + at, base + at + MIB) for at in range(0, tiles * MIB, MIB))

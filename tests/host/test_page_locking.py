@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -35,13 +36,13 @@ from tests.inside.memory import (
     HUGE_PAGE_BYTES,
     PieceLocks,
     allocate_aligned,
+    bands,
     completed,
-    cut,
-    fits,
     forget,
     has_whole_rows,
     host_memory,
     locking,
+    pages,
     release,
     touch,
 )
@@ -77,7 +78,7 @@ def tiles_of(locks_or_memory, tiles: int) -> np.ndarray:
 def lock_all(locks: PieceLocks, memory: np.ndarray, tiles: int, order=()) -> tuple[np.ndarray, int]:
     """Begin to lock so many tiles of one page each."""
     starts = tiles_of(memory, tiles)
-    locks.begin(starts, int(starts[-1]) + TILE, [int(starts[tile]) for tile in order])
+    locks.begin(int(starts[-1]) + TILE, [(int(starts[tile]), int(starts[tile]) + TILE) for tile in order])
     return starts, int(starts[-1]) + TILE
 
 
@@ -98,9 +99,9 @@ def layouts(draw):
 
 
 @given(layouts(), st.integers(1, 40))
-def test_pieces_are_whole_tiles_and_cover_all_of_them_once(layout, most):
+def test_bands_are_whole_rows_of_tiles_and_cover_all_of_them_once(layout, most):
     starts, end = layout
-    pieces = cut(starts, end, most)
+    pieces = bands(starts, end, most)
     assert [piece.low for piece in pieces[1:]] == [piece.high for piece in pieces[:-1]]
     assert (pieces[0].low, pieces[-1].high) == (0, end)
     assert all(piece.low in starts for piece in pieces)
@@ -109,21 +110,15 @@ def test_pieces_are_whole_tiles_and_cover_all_of_them_once(layout, most):
     assert all(piece.high - piece.low >= most for piece in pieces[:-1])
 
 
-@given(layouts(), layouts(), st.integers(1, 40), st.integers(1, 40), st.data())
-def test_pieces_that_fit_another_layout_stay_and_the_rest_is_cut_anew(before, after, most, later, data):
-    old, (starts, end) = cut(*before, most), after
-    old = [piece for piece in old if data.draw(st.booleans())]
-    kept = [piece for piece in old if fits(piece, starts, end)]
-    pieces = completed(kept, starts, end, later)
-    assert all(any(piece is one for one in pieces) for piece in kept)
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.integers(1, 40), st.data())
+def test_pieces_stay_for_any_later_need_and_what_misses_is_cut(before, after, most, later, data):
+    old = [piece for piece in completed((), 5, 5 + before, most) if data.draw(st.booleans())]
+    pieces = completed(old, 5, 5 + after, later)
+    assert all(any(piece is one for one in pieces) for piece in old)
     assert all(one.high <= other.low for one, other in pairwise(pieces)), "two pieces overlap"
-    for low, high in zip(starts, [*starts[1:], end], strict=True):
-        assert sum(piece.low <= low and high <= piece.high for piece in pieces) == 1, "a tile is in no piece, or crosses two"
-    for piece in old:
-        crossed = [
-            low for low, high in zip(starts, [*starts[1:], end], strict=True) if low < piece.low < high or low < piece.high < high
-        ]
-        assert fits(piece, starts, end) == (not crossed)
+    assert all(sum(piece.low <= at < piece.high for piece in pieces) == 1 for at in range(5, 5 + after))
+    assert all(0 < piece.high - piece.low <= later for piece in pieces if not any(piece is one for one in old))
+    assert max(piece.high for piece in pieces) == max([5 + after, *(piece.high for piece in old)])
 
 
 @pytest.mark.parametrize("devices", ["host:0", ("host:0", "host:1")])
@@ -211,10 +206,23 @@ def test_refused_pieces_and_parts_of_two_are_not_held():
     starts, end = lock_all(locks, memory, 8)
     assert [locks.holds(int(start), int(start) + TILE) for start in starts] == [True] * 2 + [False] * 2 + [True] * 4
     assert locks.refused_bytes == 2 * TILE
-    assert not locks.holds(int(starts[5]), int(starts[5]) + 2 * TILE), "a copy would cross two registrations"
+    assert not locks.holds(int(starts[1]), int(starts[1]) + 2 * TILE), "a part of it is refused"
     assert not locks.holds(end, end + TILE) and not locks.holds(int(starts[0]) - TILE, int(starts[0]))
+    assert not locks.holds(int(starts[7]), end + 1) and not locks.holds(int(starts[0]) - 1, int(starts[1]))
     locks.close()
     assert registrar.locked == {}
+
+
+def test_what_lies_in_several_pieces_is_held_and_a_copy_is_cut_where_they_meet():
+    locks, memory, _ = pieces_in_sight(8)
+    starts, end = lock_all(locks, memory, 8)
+    first = int(starts[0])
+    assert locks.holds(first + 100, end - 100) and locks.cuts(first + 100, end - 100) == [int(starts[k]) for k in (2, 4, 6)]
+    assert locks.holds(int(starts[2]), int(starts[4])) and not locks.cuts(int(starts[2]), int(starts[4]))
+    assert locks.cuts(int(starts[2]), int(starts[4]) + 1) == [int(starts[4])]
+    assert not locks.cuts(first - 1, end) and not locks.cuts(first, end + 1), "a part of it lies elsewhere"
+    locks.close()
+    assert not locks.holds(first, end) and not locks.cuts(first, end)
 
 
 def test_memory_that_others_have_locked_is_held_and_left_to_them():
@@ -295,22 +303,27 @@ def test_the_driver_is_left_to_others_twice_as_long_as_a_piece_took_unless_one_w
     locks.close()
 
 
-def test_a_layout_that_crosses_pieces_unlocks_only_those():
+def test_a_later_need_locks_what_misses_and_unlocks_nothing():
     memory, registrar = allocate_aligned(12 * TILE), Registrar()
     locks = PieceLocks(registrar, memory, piece_bytes=2 * TILE)
-    _, end = lock_all(locks, memory, 12)
-    assert locks.holds(end - TILE, end)
-    first = len(registrar.calls)
     base = memory.ctypes.data
-    other = np.array([0, 2, 4, 5, 8, 11], dtype=np.int64) * TILE + base  # [5, 8) and [8, 11) cross pieces of two tiles
-    locks.begin(other, base + 12 * TILE, [])
-    assert all(locks.holds(int(low), int(high)) for low, high in zip(other, [*other[1:], base + 12 * TILE], strict=True))
-    # Of [0, 2), [2, 4), ... [10, 12) the first two are whole tiles; all others have a boundary inside of one.
-    unlocked = [(address - base) // TILE for what, address in registrar.calls[first:] if what == "unregister"]
-    assert unlocked == [4, 6, 8, 10]
-    assert {0, 2} <= {(address - base) // TILE for address in registrar.locked}, "pieces that fit stay locked"
+    for tiles, registered in ((7, [0, 2, 4, 6]), (3, []), (12, [7, 9, 11])):
+        before = len(registrar.calls)
+        _, end = lock_all(locks, memory, tiles)
+        assert locks.holds(base, end)
+        assert [(what, (at - base) // TILE) for what, at in registrar.calls[before:]] == [("register", at) for at in registered]
+    assert locks.cuts(base + 6 * TILE, base + 8 * TILE) == [base + 7 * TILE]
     locks.close()
     assert registrar.locked == {}
+
+
+def test_what_a_range_of_the_order_touches_is_locked_first():
+    locks, memory, registrar = pieces_in_sight(12)
+    base = memory.ctypes.data
+    locks.begin(base + 12 * TILE, [(base + 7 * TILE, base + 9 * TILE), (base + 4 * TILE, base + 6 * TILE)])
+    assert locks.holds(base, base + 12 * TILE)
+    assert [(at - base) // TILE for at in registrar.registered] == [6, 8, 4, 0, 2, 10]
+    locks.close()
 
 
 def test_memory_stays_mapped_while_it_is_locked_whatever_fails():
@@ -402,16 +415,69 @@ def test_one_memory_that_is_lent_again_stays_locked(releaser):
     memory.close()
 
 
-def test_memory_more_than_twice_as_large_as_needed_is_not_taken_back(releaser):
-    registrar, user, memory, other = Registrar(), User(), HostMemory(), HostMemory()
+def test_of_memory_more_than_twice_as_large_as_needed_a_part_is_taken_and_the_rest_waits(releaser, monkeypatch):
+    monkeypatch.setattr(locking, "PIECE_BYTES", 4 * MIB)
+    registrar, user, memory = Registrar(), User(), HostMemory()
+    others = [HostMemory() for _ in range(4)]
     address = taken(memory, user, 40, registrar).ctypes.data
     memory.close()
-    assert taken(other, user, 19, registrar).ctypes.data != address
+    calls = len(registrar.calls)
+    others[3].take(user, 3 * MIB)
+    assert releaser.pending_bytes == 40 * MIB, "a piece would be more than twice as much"
+    assert taken(others[0], user, 10, registrar).ctypes.data == address
+    assert others[0].nbytes == 12 * MIB and releaser.pending_bytes == 28 * MIB, "whole pieces, of 4 MiB"
+    assert taken(others[1], user, 28, registrar).ctypes.data == address + 12 * MIB
+    assert len(registrar.calls) == calls and releaser.pending_bytes == 0, "all was locked"
+    others[1].close()
+    assert taken(others[2], user, 30, registrar).ctypes.data == address + 12 * MIB, "the rest has the room behind it"
+    assert len(registrar.calls) == calls + 1
+    for each in others:
+        each.close()
+    releaser.release_now()
+    assert not registrar.locked
+
+
+def test_memory_that_waits_grows_to_twice_as_much_and_locks_what_misses(releaser):
+    registrar, user, memory, other, third = Registrar(), User(), HostMemory(), HostMemory(), HostMemory()
+    address = taken(memory, user, 20, registrar).ctypes.data
+    memory.close()
+    calls = len(registrar.calls)
+    assert taken(other, user, 36, registrar).ctypes.data == address and other.nbytes == 36 * MIB
+    assert {what for what, _ in registrar.calls[calls:]} == {"register"}
+    assert sorted((at - address) // MIB for _, at in registrar.calls[calls:]) == [20, 24, 28, 32]
     other.close()
-    assert releaser.pending_bytes == 59 * MIB
-    third = HostMemory()
-    assert taken(third, user, 18, registrar).ctypes.data != address, "the smallest one that will do"
+    assert releaser.pending_bytes == 36 * MIB
+    assert taken(third, user, 41, registrar).ctypes.data != address, "there is no more room"
     third.close()
+    assert taken(other, user, 30, registrar).ctypes.data == address, "the smallest one that has as much"
+    other.close()
+    releaser.release_now()
+    assert not registrar.locked
+
+
+@pytest.mark.parametrize("options", [{"tile_size": 50}, {"tile_size": 100, "precision_threshold": 1e-4}], ids=str)
+def test_a_call_with_other_tiles_or_formats_locks_what_it_has_more(releaser, monkeypatch, options):
+    monkeypatch.setattr(locking, "PIECE_BYTES", MIB)
+    registrar = Registrar()
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
+    source = oc.from_function(1500, lambda rows, cols, out, stream: np.equal.outer(rows, cols, out=out, casting="unsafe"))
+    taken_by, locked_by = [], []
+    for each in ({"tile_size": 150}, options, {"tile_size": 150}):
+        before = sum(high - low for low, high in registrar.locked.items())
+        with oc.cholesky(source, devices="host:0", objective="bytes", **each) as factor:
+            locks = factor._store.locking()
+            assert settled(lambda locks=locks: all(piece.state is LockState.LOCKED for piece in locks.pieces))
+            assert np.array_equal(np.asarray(factor), np.eye(1500))
+            taken_by.append(factor._store.layout.end)
+        locked_by.append(sum(high - low for low, high in registrar.locked.items()) - before)
+    assert locked_by[0] == taken_by[0]
+    assert locked_by[1] == max(0, taken_by[1] - taken_by[0])
+    is_part = 2 * taken_by[1] < taken_by[0]
+    assert locked_by[2] <= (taken_by[1] + MIB if is_part else 0), "of memory that was parted the rest grows"
+    assert is_part == ("precision_threshold" in options)
+    assert "unregister" not in [what for what, _ in registrar.calls]
+    releaser.release_now()
+    assert registrar.locked == {}
 
 
 def test_what_waits_is_unlocked_and_freed_after_the_grace(releaser):
@@ -431,7 +497,8 @@ def test_room_is_made_at_once_where_it_is_needed(releaser):
     taken(memory, User(), 20, registrar)
     memory.close()
     releaser.make_room(15 * MIB, free=0)
-    assert registrar.locked, "that much waits already"
+    releaser.make_room(35 * MIB, free=15 * MIB)
+    assert registrar.locked, "that much waits already, or is free behind it"
     releaser.make_room(50 * MIB, free=60 * MIB)
     assert registrar.locked, "that much is free"
     releaser.make_room(50 * MIB, free=40 * MIB)
@@ -467,11 +534,24 @@ def test_a_factor_outlives_the_memory_that_is_closed_under_it(releaser, monkeypa
     assert np.array_equal(np.asarray(factor), expected)
 
 
-def test_memory_that_is_outgrown_is_released_before_more_is_taken(releaser):
+def test_memory_grows_while_there_is_room_and_is_released_before_more_is_taken(releaser):
     registrar, memory = Registrar(), HostMemory()
-    taken(memory, User(), 20, registrar)
-    memory.take(User(), 30 * MIB)
-    assert not registrar.locked and releaser.pending_bytes == 0 and memory.nbytes == 30 * MIB
+    address = taken(memory, User(), 20, registrar).ctypes.data
+    locked = dict(registrar.locked)
+    assert memory.take(User(), 30 * MIB).ctypes.data == address and memory.nbytes == 30 * MIB
+    assert registrar.locked == locked
+    memory.take(User(), 50 * MIB)
+    assert not registrar.locked and releaser.pending_bytes == 0 and memory.nbytes == 50 * MIB
+
+
+def test_where_addresses_are_limited_there_is_no_room(releaser, monkeypatch):
+    monkeypatch.setattr(pages, "tightest_limit", lambda: "some")
+    registrar, memory, other = Registrar(), HostMemory(), HostMemory()
+    address = taken(memory, User(), 20, registrar).ctypes.data
+    memory.close()
+    assert releaser.pending_bytes == 20 * MIB
+    assert taken(other, User(), 21, registrar).ctypes.data != address
+    other.close()
 
 
 def test_a_block_that_another_has_taken_over_is_left_to_it(releaser):
@@ -489,7 +569,7 @@ def test_a_block_that_another_has_taken_over_is_left_to_it(releaser):
 def test_locking_that_goes_on_when_the_memory_is_closed_ends(releaser):
     registrar, memory = Registrar(seconds=0.02), HostMemory()
     memory.take(User(), 160 * MIB)
-    memory.lock(registrar, range(0, 160 * MIB, MIB), 160 * MIB, ())
+    memory.lock(registrar, 160 * MIB, ())
     memory.close()
     releaser.release_now()
     assert not registrar.locked and len(registrar.registered) < 16
@@ -525,7 +605,7 @@ def test_what_is_due_sooner_is_released_first():
     for grace in (None, 0.0):
         block = release.MemoryBlock(np.zeros(MIB, np.uint8))
         block.locks, at = PieceLocks(registrar, block.memory), block.memory.ctypes.data
-        block.locks.begin(np.array([at]), at + MIB, [])
+        block.locks.begin(at + MIB, ())
         assert block.locks.holds(at, at + MIB)
         held = [block]
         block.holder = held
@@ -560,7 +640,7 @@ def handed_over(releaser: release.Releaser, registrar: Registrar) -> int:
     """Give a block of five locked pieces to a releaser, which may release it at once; how many pieces there are."""
     block = release.MemoryBlock(np.zeros(5 * MIB, np.uint8))
     block.locks, at = PieceLocks(registrar, block.memory, piece_bytes=MIB), block.memory.ctypes.data
-    block.locks.begin(np.arange(at, at + 5 * MIB, MIB), at + 5 * MIB, [])
+    block.locks.begin(at + 5 * MIB, ())
     assert all(block.locks.holds(piece.low, piece.high) for piece in block.locks.pieces)
     pieces = len(block.locks.pieces)
     block.holder = held = [block]
@@ -710,8 +790,8 @@ def is_finalizing(frame) -> bool:
     return False
 
 
-def interrupted_call(a: np.ndarray, at: int) -> int:
-    """Factor, and interrupt when the function number ``at`` of those parts begins on this thread; how many began."""
+def interrupted(call: Callable[[], object], at: int) -> int:
+    """Call, and interrupt when the function number ``at`` of those parts begins on this thread; how many began."""
     root, begun = os.path.dirname(oc.__file__) + os.sep, 0
 
     def watch(frame, event, _):
@@ -726,7 +806,7 @@ def interrupted_call(a: np.ndarray, at: int) -> int:
 
     try:
         sys.setprofile(watch)
-        oc.cholesky(a, tile_size=32, devices="host:0", memory_budget="400 kB").close()
+        call()
     finally:
         sys.setprofile(None)
     return begun
@@ -736,15 +816,44 @@ def test_an_interrupt_at_any_moment_leaves_nothing_locked(releaser, monkeypatch)
     registrar, a = Registrar(seconds=0.0002), FAMILIES["exponential"](300)
     monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
     monkeypatch.setattr(locking, "PIECE_BYTES", 2 * TILE)
-    total = interrupted_call(a, 0)
+
+    def factored():
+        oc.cholesky(a, tile_size=32, devices="host:0", memory_budget="400 kB").close()
+
+    total = interrupted(factored, 0)
     assert total > 300
     interrupts = 0
     for at in range(1, total, total // 8):
         try:
-            interrupted_call(a, at)  # on another day fewer functions may begin, as who waits looks up by the clock
+            interrupted(factored, at)  # on another day fewer functions may begin, as who waits looks up by the clock
         except KeyboardInterrupt:
             interrupts += 1
         gc.collect()
         releaser.release_now()
         assert settled(lambda: not registrar.locked), f"locked after an interrupt at {at} of {total}"
     assert interrupts >= 6
+
+
+def test_an_interrupt_while_memory_is_parted_leaves_nothing_locked(releaser, monkeypatch):
+    monkeypatch.setattr(locking, "PIECE_BYTES", 4 * MIB)
+    registrar, user, memory, total, interrupts = Registrar(), User(), HostMemory(), 1, 0
+
+    def parted():
+        part = HostMemory()
+        part.take(user, 5 * MIB)
+        part.close()
+
+    at = 0
+    while at <= total:
+        taken(memory, user, 12, registrar)
+        memory.close()
+        try:
+            begun = interrupted(parted, at)
+            total = total if at else begun
+        except KeyboardInterrupt:
+            interrupts += 1
+        gc.collect()
+        releaser.release_now()
+        assert settled(lambda: not registrar.locked), f"locked after an interrupt at {at} of {total}"
+        at += 1
+    assert interrupts > total // 2 > 5

@@ -3,7 +3,7 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.memory.locking": ("PieceLocks", "completed", "cut", "fits"),
+    "ooc_chol.memory.locking": ("PieceLocks", "bands", "completed"),
     "ooc_chol.memory.pages": ("HUGE_PAGE_BYTES", "allocate_aligned", "forget", "touch"),
     "ooc_chol.memory.release": ("RELEASER",),
     "ooc_chol.memory.shared": ("KEPT", "SharedAddress", "SharedMemory", "shared_arrays"),
@@ -17,6 +17,7 @@ MODULES = {
     "base": "ooc_chol.memory.sources.base",
     "host_memory": "ooc_chol.memory.host_memory",
     "locking": "ooc_chol.memory.locking",
+    "pages": "ooc_chol.memory.pages",
     "release": "ooc_chol.memory.release",
     "shared": "ooc_chol.memory.shared",
     "sources": "ooc_chol.memory.sources",

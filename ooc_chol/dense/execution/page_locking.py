@@ -38,7 +38,7 @@ def source_locked(plan: Plan, tier: SourceTier) -> Iterator[None]:
     starts, end = row_bands(memory, plan.grid)
     rows = dict.fromkeys(i for i, _ in read_order(plan))
     with closing(PieceLocks(registrar, memory)) as locks:
-        locks.begin(starts, end, [int(starts[i]) for i in rows])
+        locks.begin(end, [(int(starts[i]), int(starts[i]) + 1) for i in rows], starts)
         tier.locks = locks
         try:
             yield

@@ -80,8 +80,8 @@ class MemoryStore(AbstractStore):
 
     def lock(self, registrar: AbstractRegistrar, order: Iterable[tuple[int, int]]) -> None:
         """Begin to page-lock the tiles, those of ``order`` first; copies wait for the piece that they need."""
-        offsets = [self.layout.offset(*index) for index in self.grid.tiles()]
-        self.memory.lock(registrar, offsets, self.layout.end, [self.layout.offset(*index) for index in order])
+        ranges = ((start := self.layout.offset(*index), start + self.layout.nbytes(*index)) for index in order)
+        self.memory.lock(registrar, self.layout.end, ranges)
 
     def locking(self) -> AbstractLocking | None:
         """The page-locking of all tiles but widened ones, once it has begun."""

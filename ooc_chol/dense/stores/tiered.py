@@ -95,8 +95,9 @@ class TieredStore(AbstractStore):
     def lock(self, registrar: AbstractRegistrar, order: Iterable[tuple[int, int]]) -> None:
         """Begin to page-lock the kept tiles, those of ``order`` first; copies wait for the piece that they need."""
         if self._starts:
-            first = [self._starts[index] for index in order if index in self._starts]
-            self._memory.lock(registrar, sorted(self._starts.values()), self.kept_bytes, first)
+            starts = [(index, self._starts[index]) for index in order if index in self._starts]
+            ranges = [(start, start + self.file.layout.nbytes(*index)) for index, start in starts]
+            self._memory.lock(registrar, self.kept_bytes, ranges)
 
     def locking(self) -> AbstractLocking | None:
         """The page-locking of kept tiles, once it has begun."""

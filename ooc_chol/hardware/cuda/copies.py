@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import cupy as cp
@@ -22,13 +24,24 @@ def has_adjacent_entries(view: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     return bool(view.shape[0] == 1 or view.strides[0] >= size * view.shape[1])
 
 
-def copy_rows(target: int, source: int, pitches: tuple[int, int], shape: tuple[int, int], kind: int, stream: Any) -> None:
-    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` bytes between addresses, ``pitches`` bytes apart in each."""
+def copy_rows(
+    target: int, source: int, pitches: tuple[int, int], shape: tuple[int, int], kind: int, stream: Any, cuts: Sequence[int] = ()
+) -> None:
+    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` bytes between addresses, ``pitches`` bytes apart in each.
+
+    Rows that are adjacent are cut at bytes ``cuts``.
+    """
     rows, width = shape
-    if pitches == (width, width):
-        _runtime.memcpyAsync(target, source, rows * width, kind, stream.ptr)
+    if rows == 1 or pitches == (width, width):
+        copy_bytes(target, source, rows * width, kind, stream, cuts)
     else:
         _runtime.memcpy2DAsync(target, pitches[0], source, pitches[1], width, rows, kind, stream.ptr)
+
+
+def copy_bytes(target: int, source: int, nbytes: int, kind: int, stream: Any, cuts: Sequence[int] = ()) -> None:
+    """Enqueue the copy of adjacent bytes between addresses, cut at bytes ``cuts``."""
+    for low, high in pairwise((0, *cuts, nbytes)):
+        _runtime.memcpyAsync(target + low, source + low, high - low, kind, stream.ptr)
 
 
 def planes(array: Any) -> range:

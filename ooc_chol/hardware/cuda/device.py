@@ -18,7 +18,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.cuda.arena import CudaArena
-from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
+from ooc_chol.hardware.cuda.copies import allow_peer, copy_bytes, copy_rows, has_adjacent_entries, planes
 from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.hardware.cuda.failures import driver_errors
 from ooc_chol.hardware.cuda.locking import LockedMemory
@@ -176,9 +176,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         if view is None:
             staged = view = self._stage_tile(stream, tile.shape, fmt.dtype)
             self._on_host(cupy_stream, lambda: tier.read_by(self._readers, index, staged))
-        rows, width = tile.shape[0], fmt.itemsize * tile.shape[1]
-        pitches = width, view.strides[0]
-        copy_rows(tile.data.ptr, view.ctypes.data, pitches, (rows, width), _runtime.memcpyHostToDevice, cupy_stream)
+        shape, cuts = (tile.shape[0], fmt.itemsize * tile.shape[1]), self._locked.cuts(tier, view)
+        pitches = shape[1], view.strides[0]
+        copy_rows(tile.data.ptr, view.ctypes.data, pitches, shape, _runtime.memcpyHostToDevice, cupy_stream, cuts)
 
     def _copy_narrow_in(
         self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile, fmt: PrecisionFormat
@@ -206,7 +206,8 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         if stored is None:
             staged = stored = self._stage(stream, nbytes)
             self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
-        _runtime.memcpyAsync(address, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream.ptr)
+        cuts = self._locked.cuts(tier, stored)
+        copy_bytes(address, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream, cuts)
 
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
@@ -222,9 +223,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             return
         view = self._view_in_place(tier, index, fmt.dtype)
         target = self._stage_tile(stream, tile.shape, fmt.dtype) if view is None else view
-        rows, width = tile.shape[0], fmt.itemsize * tile.shape[1]
-        pitches = target.strides[0], width
-        copy_rows(target.ctypes.data, tile.data.ptr, pitches, (rows, width), _runtime.memcpyDeviceToHost, cupy_stream)
+        shape, cuts = (tile.shape[0], fmt.itemsize * tile.shape[1]), self._locked.cuts(tier, target)
+        pitches = target.strides[0], shape[1]
+        copy_rows(target.ctypes.data, tile.data.ptr, pitches, shape, _runtime.memcpyDeviceToHost, cupy_stream, cuts)
         if view is None:
             self._on_host(cupy_stream, lambda: tier.write_by(self._readers, index, target))
         elif tier.wants_word_of_writes:
@@ -246,7 +247,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         target = self._stage(stream, nbytes) if stored is None else stored
         # The kernel and the copy, and all later uses of the two buffers, are in the order of this stream.
         storage.encode(stream, tile, fmt, buffer)
-        _runtime.memcpyAsync(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
+        copy_bytes(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream, self._locked.cuts(tier, target))
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
         elif tier.wants_word_of_writes:

@@ -104,7 +104,10 @@ class LockedMemory:
         self._is_stopped = False
 
     def holds(self, tier: AbstractTier, part: NDArray[Any]) -> bool:
-        """Tell whether ``part``, an array that ``tier`` shows, is page-locked; waits for its piece, but not once stopped."""
+        """Tell whether copies reach ``part``, an array that ``tier`` shows, in place; waits for its pieces, but not once stopped.
+
+        It is page-locked then, and lies in one piece unless its bytes are adjacent.
+        """
         if tier not in self._lockings:
             self._lockings[tier] = tier.locking()
         locking = self._lockings[tier]
@@ -114,7 +117,13 @@ class LockedMemory:
                 self._ranges[tier] = _locked_range(tier.host_memory())
             first, end = self._ranges[tier]
             return first <= low < end
-        return locking.holds(low, _end(low, part), self._stopped)
+        end = _end(low, part)
+        return (part.flags.c_contiguous or not locking.cuts(low, end)) and locking.holds(low, end, self._stopped)
+
+    def cuts(self, tier: AbstractTier, part: NDArray[Any]) -> list[int]:
+        """Bytes of ``part``, which is held, from which on it is copied apart: no copy may cross two registrations."""
+        locking, low = self._lockings.get(tier), part.ctypes.data
+        return [] if locking is None else [address - low for address in locking.cuts(low, _end(low, part))]
 
     def stop(self) -> None:
         """End all waiting, from any thread: nothing is enqueued any more."""

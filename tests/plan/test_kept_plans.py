@@ -94,10 +94,10 @@ def test_plans_used_longest_ago_go_first():
     kept, asked = KeptPlans(most_steps=10**6, most_plans=2), AskedRates(lambda grid: golden.RATES)
     problems = [replace(PROBLEM, n=n) for n in (300, 400, 500)]
     for problem in problems[:2]:
-        kept.keep(problem, OPTIONS, OPTIONS.devices, asked, planned(problem))
-    assert kept.find(problems[0], OPTIONS, OPTIONS.devices, asked) is planned(problems[0])
-    kept.keep(problems[2], OPTIONS, OPTIONS.devices, asked, planned(problems[2]))
-    found = [kept.find(problem, OPTIONS, OPTIONS.devices, asked) is not None for problem in problems]
+        kept.keep(problem, OPTIONS, (OPTIONS.devices,), asked, planned(problem))
+    assert kept.find(problems[0], OPTIONS, (OPTIONS.devices,), asked) is planned(problems[0])
+    kept.keep(problems[2], OPTIONS, (OPTIONS.devices,), asked, planned(problems[2]))
+    found = [kept.find(problem, OPTIONS, (OPTIONS.devices,), asked) is not None for problem in problems]
     assert found == [True, False, True]
 
 
@@ -106,13 +106,13 @@ def test_no_more_steps_are_kept_than_may_be():
     small, large = replace(PROBLEM, n=300), replace(PROBLEM, n=1000)
     steps = len(planned(large).programs[0].steps)
     kept = KeptPlans(most_steps=steps)
-    kept.keep(small, OPTIONS, OPTIONS.devices, asked, planned(small))
-    kept.keep(large, OPTIONS, OPTIONS.devices, asked, planned(large))
-    assert kept.find(small, OPTIONS, OPTIONS.devices, asked) is None
-    assert kept.find(large, OPTIONS, OPTIONS.devices, asked) is planned(large)
+    kept.keep(small, OPTIONS, (OPTIONS.devices,), asked, planned(small))
+    kept.keep(large, OPTIONS, (OPTIONS.devices,), asked, planned(large))
+    assert kept.find(small, OPTIONS, (OPTIONS.devices,), asked) is None
+    assert kept.find(large, OPTIONS, (OPTIONS.devices,), asked) is planned(large)
     less = KeptPlans(most_steps=steps - 1)
-    less.keep(large, OPTIONS, OPTIONS.devices, asked, planned(large))
-    assert less.find(large, OPTIONS, OPTIONS.devices, asked) is None
+    less.keep(large, OPTIONS, (OPTIONS.devices,), asked, planned(large))
+    assert less.find(large, OPTIONS, (OPTIONS.devices,), asked) is None
 
 
 # default budgets

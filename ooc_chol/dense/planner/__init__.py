@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ooc_chol.calls.machine import Machine
@@ -41,6 +42,10 @@ __all__ = [
 MIXED_ROWS = 16
 #: Seconds of native work below which no plan through residues is made: it would take longer than it could save.
 WORTH_PLANNING_TWICE = 0.03
+#: Predicted seconds up to which fewer devices are looked at, too, where the call names none: beyond, all of them pay.
+COMPARED_SECONDS = 0.5
+#: Seconds that a call takes beside its run for every device: opening it, its memory, and giving both back.
+OPENING_SECONDS = 0.02
 #: Moduli for which the least memory of products through residues is asked before those that a threshold needs are known.
 MIXED_MODULI = 8
 
@@ -51,15 +56,16 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt, machi
     check_window(problem, options)
     if (name := whole_device(problem, options, machine)) is not None:
         return make_whole_plan(problem, options, name, rates_at)
-    names = machine.names
     told = options.memory_budget if options.tile_size is None else options.tile_size
     options = settled(options, machine)
     asked = AskedRates(rates_at)
     kept = KEPT_PLANS if problem.window is None else KEPT_WINDOW_PLANS
-    plan = kept.find(problem, options, names, asked)
+    offered = _offered(problem, machine)
+    plan = kept.find(problem, options, offered, asked)
     if plan is None:
-        plan = fresh_plan(problem, options, asked, machine)
-        kept.keep(problem, options, names, asked, plan)
+        with collector_off():
+            plan = _of_as_many_as_pay(problem, options, offered, asked)
+        kept.keep(problem, options, offered, asked, plan)
     if told is not None and problem.window is None:
         say_slow(plan, options)
     return plan
@@ -86,6 +92,40 @@ def _fresh_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...]
     except PlanSizeError as error:
         return _instead(error, problem, options, names, rates_at=rates_at)
     return _faster(native, problem, options, names, rates_at=rates_at)
+
+
+def _offered(problem: Problem, machine: Machine) -> tuple[tuple[str, ...], ...]:
+    """The devices that a plan may be for: all of them, and where the call names none, half as many and so on down to one.
+
+    That on which A lies comes first.
+    """
+    names, found = machine.names, [machine.names]
+    if not machine.has_default_devices or machine.kind.shares_processor or problem.window is not None or problem.given:
+        return (names,)
+    ordered = names if problem.home not in names else (problem.home, *(name for name in names if name != problem.home))
+    while len(found[-1]) > 1:
+        found.append(ordered[: len(found[-1]) // 2])
+    return tuple(found)
+
+
+def _of_as_many_as_pay(problem: Problem, options: FactorOptions, offered: Sequence[tuple[str, ...]], rates_at: RatesAt) -> Plan:
+    """The plan whose call is predicted to be over first."""
+    best = _fresh_plan(problem, options, offered[0], rates_at)
+    for names in offered[1:]:
+        if best.seconds is None or best.seconds > COMPARED_SECONDS:
+            break
+        try:
+            plan = _fresh_plan(problem, replace(options, devices=names), names, rates_at)
+        except BudgetError:
+            break
+        if plan.seconds is not None and _call_seconds(plan) < _call_seconds(best):
+            best = plan
+    return best
+
+
+def _call_seconds(plan: Plan) -> float:
+    """Predicted seconds of the run, and of opening and closing its devices."""
+    return seconds_of(plan) + OPENING_SECONDS * len(plan.devices)
 
 
 def _has_few_moduli(problem: Problem, options: FactorOptions) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 from ooc_chol.calls.machine import Machine
 from ooc_chol.dense.options import FactorOptions
@@ -37,6 +37,9 @@ GENERATION_NOISE = 1.25
 
 #: Steps of the share of products that may run in FP16 at which another plan may be better.
 _SHARES = 8
+
+#: The devices that a plan may be for, all of them first.
+Offered: TypeAlias = tuple[tuple[str, ...], ...]
 
 _FORMAT_NUMBERS = {fmt.name: number for number, fmt in enumerate(FORMATS.values())}
 
@@ -81,9 +84,9 @@ class KeptPlans:
         self._steps = 0  # of all plans
         self._lock = new_lock()
 
-    def find(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: AskedRates) -> Plan | None:
+    def find(self, problem: Problem, options: FactorOptions, offered: Offered, rates_at: AskedRates) -> Plan | None:
         """A plan made for the same before, or None."""
-        key = _key_of(problem, options, names)
+        key = _key_of(problem, options, offered)
         with self._lock:
             kept = None if _is_rest(problem) else self._plans.get(key)
             if kept is not None:
@@ -94,12 +97,12 @@ class KeptPlans:
             return None  # the planner says what is wrong
         return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept.plan, problem)
 
-    def keep(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates: AskedRates, plan: Plan) -> None:
+    def keep(self, problem: Problem, options: FactorOptions, offered: Offered, rates: AskedRates, plan: Plan) -> None:
         """Keep ``plan``, and let go those used longest ago; a plan for what is left of a run that failed is not kept."""
         steps = sum(len(program.steps) for program in plan.programs)
         if _is_rest(problem) or steps > self._most_steps:
             return
-        key = _key_of(problem, options, names)
+        key = _key_of(problem, options, offered)
         with self._lock:
             before = self._plans.pop(key, None)
             self._plans[key] = _Kept(plan, tuple(rates.asked.items()), steps)
@@ -128,8 +131,9 @@ def _is_rest(problem: Problem) -> bool:
     return problem.window is None and bool(problem.given)
 
 
-def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) -> Hashable:
+def _key_of(problem: Problem, options: FactorOptions, offered: Offered) -> Hashable:
     """All that a plan depends on but for rates."""
+    names = offered[0]
     # An L in memory must fit into its host_budget, whatever the plan; of one in a file the budget decides what is kept.
     host_budget = (host_budget_of(options, names), options.host_budget is None) if problem.in_file else None
     asked = replace(options, devices=names, memory_budget=budget_of(options, names), host_budget=None, strict=True)
@@ -138,7 +142,7 @@ def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) ->
         formats = precision.grid, precision.threshold, precision.rule, precision.moduli, _formats_key(problem, options, precision)
     where = problem.keeps_on_device, problem.in_file, host_budget, problem.host_tiles
     window = common_window(problem, options.tile_size or problem.n)
-    return problem.n, problem.bytes_per_entry, problem.source, where, problem.fmt, asked, formats, window
+    return problem.n, problem.bytes_per_entry, problem.source, where, problem.fmt, asked, offered, formats, window
 
 
 def _formats_key(problem: Problem, options: FactorOptions, precision: PrecisionMap) -> Hashable:

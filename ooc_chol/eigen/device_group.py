@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.eigen.space_device import Section, SpaceDevice
 from ooc_chol.eigen.space_kernels import CERTIFYING
 from ooc_chol.interfaces import AbstractEvent, Tile
+from ooc_chol.runtime.passes import on_each_device
 
 #: An array of each device.
 OfDevice: TypeAlias = Callable[[SpaceDevice], Tile]
@@ -28,6 +29,15 @@ class DeviceGroup:
         for each in self.devices:
             with each.device.current():
                 yield each
+
+    def on_each(self, work: Callable[[SpaceDevice], None]) -> None:
+        """``work`` with every device at once, each current on a thread of its own."""
+
+        def of(number: int) -> None:
+            with self.devices[number].device.current():
+                work(self.devices[number])
+
+        on_each_device(len(self.devices), of)
 
     def pull(self, own: OfDevice, x: OfDevice, ready: Sequence[AbstractEvent], label: str) -> None:
         """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read."""

@@ -119,13 +119,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         found = self._room_for((self.n, columns), np.dtype(dtype or np.float64))
         with self._working(f"take {_text(panels)}"):
             self._orthogonalizer.is_measured = False
-            for each in self._group.all():
-                rows = found[each.rows.start : each.rows.stop]
-                if len(panels) > 1 and len(rows) * self.block >= columns:
-                    each.take_side_by_side(panels, rows)
-                    continue
-                for number, panel in enumerate(panels):
-                    each.take(each.basis[panel], rows, number * self.block)
+            self._group.on_each(lambda each: each.take_panels(panels, found[each.rows.start : each.rows.stop]))
             self._wait()
         return found if self._places is None else rows_taken(found, self._places, found.dtype)
 

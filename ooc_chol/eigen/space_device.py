@@ -187,12 +187,20 @@ class SpaceDevice:
         self.brought_bytes += tile.nbytes
 
     def take(self, tile: Tile, out: NDArray[Any], first: int = 0) -> None:
-        """Enqueue: columns of ``out`` from ``first`` on become a tile."""
+        """Let columns of ``out`` from ``first`` on become a tile: enqueued, or done when this returns."""
         return_panel(self.device, self.computing, tile, out, first, self._slot)
         self.returned_bytes += tile.nbytes
 
+    def take_panels(self, panels: range, out: NDArray[Any]) -> None:
+        """As :meth:`take`: ``out`` becomes columns of panels, all or the first; several panels spoil W."""
+        if len(panels) > 1 and len(out) * self.plan.block >= out.shape[1]:
+            self.take_side_by_side(panels, out)
+            return
+        for number, panel in enumerate(panels):
+            self.take(self.basis[panel], out, number * self.plan.block)
+
     def take_side_by_side(self, panels: range, out: NDArray[Any]) -> None:
-        """Enqueue: ``out`` becomes columns of panels, all or the first; W is spoilt.
+        """As :meth:`take`: ``out`` becomes columns of panels, all or the first; W is spoilt.
 
         They are put side by side on the device: 8 of 24 columns at a time, 12.9 GB took a host 1.8 s, all together 1.2.
         """

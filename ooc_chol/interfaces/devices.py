@@ -143,6 +143,14 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
 
+    def copy_all_out(self, stream: AbstractStream, tiles: Sequence[Tile], tier: AbstractTier) -> None:
+        """Write tiles to blocks (0, 0), (1, 0) and so on of ``tier``: enqueued, or done when this returns.
+
+        Each device has a thread of its own that calls this.
+        """
+        for number, tile in enumerate(tiles):
+            self.copy_out(stream, tile, tier, (number, 0))
+
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Tell whether a copy of block ``index`` to ``tier``, before ``event``, is known to be complete, also after an abort."""
         return event.succeeded()

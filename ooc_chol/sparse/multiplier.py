@@ -321,9 +321,9 @@ class Multiplier(AbstractClosing):
                     spans.append(products.multiply(widths, exchange=number + 1 < times, told=told.note(widths)))
                     if number + 1 < times:
                         products.swap()
+                told.tell()
                 products.take_back(y, first, widths)
                 first += sum(widths)
-            told.tell()
             products.finish()
         self._columns_done += times * x.shape[1]
         self._parts["run"] += time.perf_counter() - began
@@ -404,11 +404,11 @@ class Multiplier(AbstractClosing):
 
 
 class _Told:
-    """Tells how far products are, once all of them are enqueued."""
+    """Tells how far products are, once they are enqueued."""
 
     def __init__(self, report: ProgressReporter, plan: MultiplyPlan, total: int) -> None:
         self._report, self._plan, self._total = report, plan, total
-        self._began = time.perf_counter()
+        self._began, self._done = time.perf_counter(), 0
         self._events: list[tuple[AbstractEvent, int]] = []
 
     def note(self, widths: tuple[int, ...]) -> Callable[[range, AbstractEvent], None] | None:
@@ -419,14 +419,14 @@ class _Told:
         return lambda run, event: self._events.append((event, columns * sum(blocks[number].n_entries for number in run)))
 
     def tell(self) -> None:
-        """Wait for the blocks, one after the other."""
+        """Wait for the blocks that are enqueued, one after the other."""
         if self._report is None:
             return
-        done = 0
         for event, count in self._events:
             event.synchronize()
-            done += count
-            self._report(min(done, self._total), self._total, time.perf_counter() - self._began)
+            self._done += count
+            self._report(min(self._done, self._total), self._total, time.perf_counter() - self._began)
+        self._events.clear()
 
 
 def _opened(operator: Operator, plan: MultiplyPlan, run: Pass, stack: ExitStack) -> list[DeviceProducts]:

@@ -73,10 +73,9 @@ def bring_panel(device: AnyDevice, stream: AbstractStream, x: NDArray[Any], firs
 
 
 def return_panel(device: AnyDevice, stream: AbstractStream, panel: Tile, y: NDArray[Any], first: int, slot: int) -> None:
-    """Enqueue: copy ``panel`` to columns of ``y``, in such pieces."""
-    pieces = _pieces(y, first, panel, slot)
-    for piece in range(len(pieces)):
-        device.copy_out(stream, panel[pieces.rows(piece)], pieces, (piece, 0))
+    """Copy ``panel`` to columns of ``y``, in pieces of half of that: enqueued, or done when this returns."""
+    pieces = _pieces(y, first, panel, slot // 2)
+    device.copy_all_out(stream, [panel[pieces.rows(piece)] for piece in range(len(pieces))], pieces)
 
 
 def _pieces(x: NDArray[Any], first: int, panel: Tile, slot: int) -> PanelRows:

@@ -16,7 +16,7 @@ from ooc_chol.interfaces import AbstractArena, AbstractEvent, AbstractTier, AnyD
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
 from ooc_chol.memory.blocks import BlockMemory
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
-from ooc_chol.runtime.passes import BlockNames, Pass, finish
+from ooc_chol.runtime.passes import BlockNames, Pass, finish, on_each_device
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.panels import bring_panel, return_panel
 from ooc_chol.sparse.plan import DeviceShare, MultiplyPlan
@@ -213,7 +213,7 @@ class DeviceProducts:
             self.brought_bytes += panel.nbytes
 
     def take_back(self, y: NDArray[Any], first: int, widths: Sequence[int]) -> None:
-        """Enqueue: the device's own rows of Y to the host."""
+        """The device's own rows of Y to the host: enqueued, or done when this returns."""
         own = y[self.share.rows.start : self.share.rows.stop]
         for panel, at in zip(self.panels(1, widths), _firsts(first, widths), strict=True):
             part = panel[self.made(self.share.rows)]
@@ -399,10 +399,13 @@ class Products:
                 each.bring(x, first, widths)
 
     def take_back(self, y: NDArray[Any], first: int, widths: Sequence[int]) -> None:
-        """Enqueue: rows of Y from the devices that made them."""
-        for each in self.members:
-            with each.device.current():
-                each.take_back(y, first, widths)
+        """Rows of Y from the devices that made them, side by side: enqueued, or done when this returns."""
+
+        def take(number: int) -> None:
+            with self.members[number].device.current():
+                self.members[number].take_back(y, first, widths)
+
+        on_each_device(len(self.members), take)
 
     def multiply(
         self, widths: Sequence[int], *, exchange: bool, told: Callable[[range, AbstractEvent], None] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
@@ -252,6 +253,28 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
         elif tier.wants_word_of_writes:
             self._on_host(cupy_stream, lambda: tier.written(index))
+
+    def copy_all_out(self, stream: AbstractStream, tiles: Sequence[Tile], tier: AbstractTier) -> None:
+        """By two buffers, and the thread that calls: functions that streams call take turns in the whole process."""
+        most, cupy_stream = max((tile.nbytes for tile in tiles), default=0), cuda_stream(stream)
+        count = 2 if 2 * most <= self._staging_bytes else 1
+        buffers = self._stage(stream, count * most).reshape(count, most)
+        copied = deque[tuple[DeviceEvent, int, NDArray[Any]]]()
+        for number, tile in enumerate(tiles):
+            if len(copied) == count:
+                self._write_copied(tier, *copied.popleft())
+            target = buffers[number % count, : tile.nbytes].view(tile.dtype).reshape(tile.shape)
+            _runtime.memcpyAsync(
+                target.ctypes.data, tile.data.ptr, tile.nbytes, _runtime.memcpyDeviceToHost, cupy_stream.stream.ptr
+            )
+            copied.append((cupy_stream.record(), number, target))
+        for each in copied:
+            self._write_copied(tier, *each)
+
+    def _write_copied(self, tier: AbstractTier, copied: DeviceEvent, number: int, data: NDArray[Any]) -> None:
+        """Write a block that is in a staging buffer once the copy is complete."""
+        copied.synchronize()
+        tier.write_by(self._readers, (number, 0), data)
 
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Tell whether the copy is complete: after an abort, only where the block lies in memory page-locked for a run."""

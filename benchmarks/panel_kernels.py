@@ -48,7 +48,7 @@ def timed(of: Place, kernels: Any, basis: Any, w: Any, repeats: int) -> Iterator
     rotation = xp.full((p * b, q * b), 1e-2, compute)
     calls = {
         "gram": (lambda: kernels.gram(stream, basis, w, partial), basis.nbytes + w.nbytes),
-        "add_partials": (lambda: kernels.add_partials(stream, partial, sums), partial.nbytes),
+        "add_partials": (lambda: kernels.add_partials(stream, [partial], sums), partial.nbytes),
         "subtract": (lambda: kernels.subtract(stream, basis, coefficients, w), basis.nbytes + 2 * w.nbytes),
         "combine": (lambda: kernels.combine(stream, basis, rotation, basis[:q]), basis.nbytes + q * w.nbytes),
     }

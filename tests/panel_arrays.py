@@ -90,12 +90,13 @@ def partials(machine, precision, basis, w, unless=None):
 
 
 def added(machine, precision, partial, before=None, unless=None):
-    """The sum over chunks, added to what was there before if anything was."""
+    """The sum over chunks, which lie in two places, added to what was there before if anything was."""
 
     def use(kernels, stream):
         shape = partial.shape[1:]
         out = machine.bring(np.full(shape, np.nan, precision.compute) if before is None else before)
-        kernels.add_partials(stream, machine.bring(partial), out, adds=before is not None, unless=unless)
+        parts = [machine.bring(part) for part in (partial[: len(partial) // 2], partial[len(partial) // 2 :])]
+        kernels.add_partials(stream, parts, out, adds=before is not None, unless=unless)
         return machine.take(out)
 
     return call(machine, precision, partial.shape[2], use)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ooc_chol.eigen.space_device import Section, SpaceDevice
 from ooc_chol.eigen.space_kernels import CERTIFYING
 from ooc_chol.interfaces import AbstractEvent, Tile
+from ooc_chol.kernels.interfaces.panels import MOST_PARTS
 from ooc_chol.runtime.passes import on_each_device
 
 #: An array of each device.
@@ -23,6 +25,11 @@ class DeviceGroup:
 
     def __init__(self, devices: Sequence[SpaceDevice], block: int) -> None:
         self.devices, self.block = devices, block
+        #: Whether kernels of each read the memory of all others.
+        self.is_direct = len(devices) <= MOST_PARTS and all(
+            each.device.reaches(other.device) for each in self.all() for other in devices
+        )
+        self._turn = 0
 
     def all(self) -> Iterator[SpaceDevice]:
         """Every device, current while it is dealt with."""
@@ -53,17 +60,25 @@ class DeviceGroup:
     def meet(self) -> None:
         """Let every device wait until all have copied what they need of the others."""
         if len(self.devices) > 1:
-            arrived = [each.products.peer.record() for each in self.all()]
-            for each in self.all():
-                for event in arrived:
-                    each.computing.wait(event)
+            self._wait_for([each.products.peer.record() for each in self.all()])
+
+    def _wait_for(self, events: Sequence[AbstractEvent]) -> None:
+        """Let every device wait for events of all."""
+        for each in self.all():
+            for event in events:
+                each.computing.wait(event)
 
     # sums over rows
 
-    def sections(self, panels: range) -> tuple[Section, Section]:
-        """Places for inner products of panels with W, and of W with itself."""
-        columns = len(panels) * self.block
-        return Section(0, columns), Section(columns, self.block)
+    def sections(self, *columns: int) -> list[Section]:
+        """Places for inner products with W of so many columns each, made together.
+
+        The next ones lie elsewhere: whoever makes them may find others behind, who read these. By the ones after that it has met
+        them.
+        """
+        self._turn = (self._turn + 1) % len(self.devices[0].partial)
+        ends = list(accumulate(columns, initial=0))
+        return [Section(first, count, self._turn) for first, count in zip(ends, columns, strict=False)]
 
     def sum(self, sections: Sequence[Section], operands: Sequence[OfDevice], *, unless: OfDevice | None = None) -> None:
         """Enqueue inner products with W for all chunks of rows, until every device has those of all."""
@@ -74,24 +89,34 @@ class DeviceGroup:
         self.share(sections)
 
     def share(self, sections: Sequence[Section], dtype: np.dtype[Any] | None = None, width: int | None = None) -> None:
-        """Enqueue: every device gets the partial sums of all others."""
+        """Enqueue: every device waits for the partial sums of all others, and gets those that it cannot read where they lie."""
         if len(self.devices) == 1:
             return
         ready = [each.computing.record() for each in self.all()]
+        if self.is_direct:
+            self._wait_for(ready)
+            return
         for each in self.all():
             others = [(other, done) for other, done in zip(self.devices, ready, strict=True) if other is not each]
             for section in sections:
                 each.pull_sums(others, section, dtype, width)
         self.meet()
 
-    @staticmethod
-    def add(each: SpaceDevice, section: Section, out: Tile, *, adds: bool = False, unless: Tile | None = None) -> None:
+    def add(self, each: SpaceDevice, section: Section, out: Tile, *, adds: bool = False, unless: Tile | None = None) -> None:
         """Enqueue: ``out`` becomes the sum of a section over all chunks, or gets it added."""
-        each.kernels.add_partials(each.computing, each.section(section), out, adds=adds, unless=unless)
+        each.kernels.add_partials(each.computing, self._parts(each, section), out, adds=adds, unless=unless)
+
+    def _parts(
+        self, each: SpaceDevice, section: Section, dtype: np.dtype[Any] | None = None, width: int | None = None
+    ) -> list[Tile]:
+        """Sums of all chunks where a device reads them."""
+        if self.is_direct:
+            return [other.own_section(section, dtype, width) for other in self.devices]
+        return [each.section(section, dtype, width)]
 
     def gram_of_w(self, out: OfDevice, *, unless: OfDevice | None = None) -> None:
         """Enqueue inner products of W with itself."""
-        section = Section(0, self.block)
+        [section] = self.sections(self.block)
         self.sum([section], [w_alone], unless=unless)
         for each in self.all():
             self.add(each, section, out(each), unless=None if unless is None else unless(each))
@@ -108,7 +133,7 @@ class DeviceGroup:
     def certify(self, panel: int, first: int, theta: NDArray[np.float64], group: int) -> None:
         """Enqueue squared norms of residuals ``Y - X theta``, and of vectors, behind the product of what was brought."""
         wide = len(theta)
-        residual, vector = Section(0, wide), Section(wide, wide)
+        residual, vector = self.sections(wide, wide)
         dtype = CERTIFYING.storage
         for each in self.all():
             _widen(each, panel, first)  # it was scaled where the operator scales from the right
@@ -123,7 +148,7 @@ class DeviceGroup:
         for each in self.all():
             for number, section in enumerate(sections):
                 out = each.norms[(3 * group + number) * wide : (3 * group + number + 1) * wide]
-                each.wide_kernels.add_partials(each.computing, each.section(section, dtype, wide), out)
+                each.wide_kernels.add_partials(each.computing, self._parts(each, section, dtype, wide), out)
             each.products.use(0)
 
 

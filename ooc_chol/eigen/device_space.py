@@ -218,7 +218,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._reserve(len(panels) * self.block)
             kept = self._log.keep(name, len(panels) * self.block)
             if panels:
-                section, _ = self._group.sections(panels)
+                [section] = self._group.sections(len(panels) * self.block)
                 self._group.sum([section], [own_basis(panels)])
                 for each in self._group.all():
                     self._group.add(each, section, each.log(*kept))

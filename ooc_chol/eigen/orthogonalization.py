@@ -37,7 +37,8 @@ class Orthogonalizer:
         """``C = V[panels].T @ W; W -= V[panels] @ C``; ``before`` stays what W was before the first call since it changed."""
         if not panels:
             return
-        section, norms = self._group.sections(panels)
+        block = self._group.block
+        section, norms = self._group.sections(len(panels) * block, block)
         self._group.sum([section, norms], [own_basis(panels), w_alone])
         is_first, self.is_measured = not self.is_measured, True
         self._last = _after if again else _before if is_first else _now
@@ -46,6 +47,7 @@ class Orthogonalizer:
             self._group.add(each, norms, _before(each) if is_first else _now(each))
             each.kernels.subtract(each.computing, each.panels(panels), each.log(*kept), each.w)
         if again:
+            [norms] = self._group.sections(block)
             self._group.sum([norms], [w_alone])
             for each in self._group.all():
                 self._group.add(each, norms, _after(each))
@@ -55,7 +57,7 @@ class Orthogonalizer:
 
     def _project_again(self, panels: range, unless: OfDevice, kept: Kept | None = None) -> None:
         """Once more, unless a flag is 0; what is found is added to what is kept."""
-        section, _ = self._group.sections(panels)
+        [section] = self._group.sections(len(panels) * self._group.block)
         self._group.sum([section], [own_basis(panels)], unless=unless)
         for each in self._group.all():
             second, flag = each.scratch(section.columns, self._group.block), unless(each)

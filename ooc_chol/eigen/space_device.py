@@ -42,10 +42,11 @@ class Flags(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Inner products of some columns with W, for each chunk of all rows, in an array of partial sums."""
+    """Inner products of some columns with W, for each chunk of all rows, in one of the arrays of partial sums."""
 
     first: int  #: Where it begins, in columns times block
     columns: int
+    turn: int  #: Which of the arrays
 
 
 class Recurrence(NamedTuple):
@@ -70,7 +71,7 @@ class SpaceDevice:
         self.computing: AbstractStream = self.products.streams.computing
         if device.kernels.wide_products is not device.kernels.products:
             self.products.widen(device.kernels.wide_products)
-        self.basis, self._partial, self._log, self._scratch, small, flags, self.norms = self.products.others
+        self.basis, self.partial, self._log, self._scratch, small, flags, self.norms = self.products.others
         self.small = SmallMatrices(*small[: len(SmallMatrices._fields)])
         self.flags = Flags(flags[0:1], flags[1:2], flags[2:])
         chunk_rows = plan.products.blocks.chunk_rows
@@ -132,7 +133,7 @@ class SpaceDevice:
         return self.view(("sums", section, dtype), lambda: self._section(section, dtype, width or self.plan.block))
 
     def _section(self, section: Section, dtype: np.dtype[Any] | None, b: int) -> Tile:
-        chunks, numbers = self.plan.sizes.chunks, self._partial
+        chunks, numbers = self.plan.sizes.chunks, self.partial[section.turn]
         if dtype is not None:
             numbers = numbers[: numbers.nbytes // dtype.itemsize * dtype.itemsize // numbers.itemsize].view(dtype)
         at, count = chunks * section.first * b, section.columns * b

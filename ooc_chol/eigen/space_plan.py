@@ -56,9 +56,10 @@ class SpaceSizes(NamedTuple):
         """Basis, partial sums, coefficients that are kept, coefficients of one step, small matrices, flags, and norms."""
         storage, compute, b = self.precision.storage, self.precision.compute, self.block
         partial_entries = max((self.columns + b) * b, 2 * self.norms_shape[1] ** 2 * 8 // compute.itemsize)
+        turns = 1 if len(rows) == self.n_rows else 2  # others read the last sums while the next are made
         return (
             ArraySpec(storage, (self.capacity, len(rows), b)),
-            ArraySpec(compute, (self.chunks * partial_entries,)),
+            ArraySpec(compute, (turns, self.chunks * partial_entries)),
             ArraySpec(compute, (self.log_entries,)),
             ArraySpec(compute, (max(self.columns**2, b * b),)),
             ArraySpec(compute, (SMALL_MATRICES, b, b)),

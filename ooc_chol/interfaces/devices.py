@@ -163,6 +163,10 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
     def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
         """Enqueue: copy ``source`` to ``target``, of equal shape, each on this or another device of the same kind."""
 
+    def reaches(self, other: AnyDevice) -> bool:
+        """Tell whether kernels of this device, which is current, may read the memory of another one of its kind."""
+        return True
+
     @abstractmethod
     def notify(self, event: AbstractEvent, callback: Callable[[BaseException | None], None]) -> None:
         """Call ``callback(error)`` from a thread of the device once ``event`` is complete, or can no longer become so.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ooc_chol.interfaces import Tile
-from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
+from ooc_chol.kernels.interfaces.panels import MOST_PARTS, AbstractPanelKernels
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 
 
@@ -43,6 +45,15 @@ def check_coefficients(kernels: AbstractPanelKernels, name: str, given: Tile, sh
         raise ValueError(
             f"{name} is {given.dtype} of shape {given.shape}, but coefficients here are row-major {compute} of shape {shape}"
         )
+
+
+def check_parts(kernels: AbstractPanelKernels, parts: Sequence[Tile], out: Tile) -> None:
+    """Refuse partial sums of another shape than what they are added to, and more parts than there may be."""
+    if not 1 <= len(parts) <= MOST_PARTS:
+        raise ValueError(f"{len(parts)} parts of sums, but from 1 to {MOST_PARTS} can be added")
+    check_coefficients(kernels, "out", out, parts[0].shape[1:])
+    for part in parts:
+        check_coefficients(kernels, "a part", part, (len(part), *out.shape))
 
 
 def check_wide(kernels: AbstractPanelKernels, name: str, out: Tile, rows: int, first: int) -> None:

@@ -273,6 +273,39 @@ def test_a_device_that_lags_behind_reads_its_own_panels(packed):
     assert np.array_equal(multiplied("host:0"), multiplied(HOSTS[:2], 0.05))
 
 
+def test_a_device_that_lags_behind_reads_the_sums_of_all(packed):
+    """Others make their next sums while it has not yet added the last ones."""
+
+    def bits(devices, delay=0.0):
+        with check.opened(packed, 4, FDF, devices) as space:
+            share, last = space._group.share, space._group.devices[-1]
+
+            def held_back(*arguments):
+                share(*arguments)
+                with last.device.current():
+                    last.kernels._enqueue(last.computing, lambda: time.sleep(delay))
+
+            space._group.share = held_back
+            found = check.cycle(space, 3)
+            return [found[name].tobytes() for name in sorted(found)]
+
+    assert bits("host:0") == bits(HOSTS[:2], 0.01)
+
+
+def test_devices_that_do_not_reach_each_other_copy_their_sums(packed, monkeypatch):
+    from tests.inside.hardware import HostDevice
+
+    with check.opened(packed, 2, FDF, "host:0") as space:
+        wanted = check.everything(space)
+    with check.opened(packed, 2, FDF, HOSTS[:3]) as space:
+        check.bits_and_bytes(space, wanted)
+        assert space.sum_bytes == 0
+    monkeypatch.setattr(HostDevice, "reaches", lambda self, other: self is other)
+    with check.opened(packed, 2, FDF, HOSTS[:3]) as space:
+        check.bits_and_bytes(space, wanted)
+        assert space.sum_bytes > 0
+
+
 def test_steps_that_come_again_are_captured_and_keep_their_bits(packed):
     """By a device that works alone; what is captured is asked for once, with the same arithmetic."""
     with check.opened(packed, 4, "DDD", "host:0") as space:

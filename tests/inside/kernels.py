@@ -16,6 +16,7 @@ NAMES = {
         "PRODUCTS",
         "defines",
         "gram_shape",
+        "parts_of",
         "product_shape",
     ),
     "ooc_chol.kernels.cuda.products": ("CudaProductKernels",),

@@ -10,7 +10,7 @@ import pytest
 
 from ooc_chol import Precision
 from tests.cuda_threads import ON_THE_HOST
-from tests.inside.kernels import CLUSTER, PANELS, PRODUCTS, DeviceFacts, code, defines, gram_shape, product_shape
+from tests.inside.kernels import CLUSTER, PANELS, PRODUCTS, DeviceFacts, code, defines, gram_shape, parts_of, product_shape
 from tests.inside.tasks import CHUNK_ROWS, panel_key, random_rows
 from tests.kernel_calls import calls, types_of
 from tests.panel_arrays import Host, as_matrix, clamped, fell_within, vectors
@@ -88,10 +88,11 @@ template <class T> T sum_of(const T*, int strip, int at) {
     return held[blockIdx.x / CLUSTER * CLUSTER + strip][at];
 }
 """
-#: Kernels and the types of their arguments: S of vectors, C of computing, u and l of whole numbers of 32 and 64 bits, i of int.
+#: Kernels and the types of their arguments: S of vectors, C of computing, u and l of whole numbers of 32 and 64 bits, i of int, P of
+#: partial sums.
 PANEL_KERNELS = {
     "gram": "S*S*C*liiu*",
-    "add_partials": "C*C*luiu*",
+    "add_partials": "PC*uiu*",
     "factor": "C*C*C*u*CC*C*dCu*",
     "factor_clamped": "C*C*C*u*CC*CCu*u*u*",
     "fell": "C*C*u*C",
@@ -99,7 +100,7 @@ PANEL_KERNELS = {
     "fill_random": "S*lllu*",
 }
 PRODUCT_KERNELS = {"product": "S*C*S*liiiiiu*"}
-WORDS = {"S": "STORE", "C": "SUM", "u": "u32", "l": "u64", "i": "int", "d": "double"}
+WORDS = {"S": "STORE", "C": "SUM", "u": "u32", "l": "u64", "i": "int", "d": "double", "P": "Parts"}
 C_TYPES = {"u": ctypes.c_uint32, "l": ctypes.c_uint64, "i": ctypes.c_int, "d": ctypes.c_double}
 
 
@@ -121,6 +122,8 @@ class OnTheHost:
     def _held(self, letter, given):
         if letter[1:]:
             return ctypes.c_void_p(None if given is None else given.ctypes.data)
+        if letter == "P":
+            return (ctypes.c_char * given.nbytes).from_buffer(given)
         if letter == "C":
             return (ctypes.c_float if self.precision.compute == np.float32 else ctypes.c_double)(given)
         return C_TYPES[letter](given)
@@ -284,8 +287,12 @@ def test_small_matrices_and_random_panels(case, tmp_path):
         assert flag[0] == expected
     partial = vectors((37, 16, 8), DDD)
     out = np.zeros((16, 8))
-    kernels.launch("add_partials", (2, 64), partial, out, 37, 128, 1, None)
-    assert np.array_equal(out, np.add.accumulate(partial)[-1])
+    for many in (partial, np.concatenate([partial] * 8)):
+        out[:] = 0
+        parts = [many[:5], many[5:6], many[6:]]
+        given = parts_of([(part.ctypes.data, len(part)) for part in parts])
+        kernels.launch("add_partials", (4, 256), given, out, 128, 1, None)
+        assert np.array_equal(out, np.add.accumulate(many)[-1])
 
 
 @pytest.mark.nvcc

@@ -51,11 +51,15 @@ def planes(array: Any) -> range:
 
 
 @cache
-def allow_peer(source: int, target: int) -> None:
-    """Let device ``target``, the current one, reach the memory of ``source`` where the hardware can."""
-    if source != target and _runtime.deviceCanAccessPeer(target, source):
-        try:
-            _runtime.deviceEnablePeerAccess(source)
-        except _runtime.CUDARuntimeError as error:
-            if error.status != PEER_ALREADY_ENABLED:
-                raise
+def allow_peer(source: int, target: int) -> bool:
+    """Let device ``target``, the current one, reach the memory of ``source`` where the hardware can; whether it does."""
+    if source == target:
+        return True
+    if not _runtime.deviceCanAccessPeer(target, source):
+        return False
+    try:
+        _runtime.deviceEnablePeerAccess(source)
+    except _runtime.CUDARuntimeError as error:
+        if error.status != PEER_ALREADY_ENABLED:
+            raise
+    return True

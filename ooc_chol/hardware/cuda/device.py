@@ -31,6 +31,7 @@ from ooc_chol.interfaces import (
     AbstractStorageKernels,
     AbstractStream,
     AbstractTier,
+    AnyDevice,
     ArraySpec,
     BlockIndex,
     KernelSetT_co,
@@ -298,6 +299,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         pitches, shape = (target.strides[-2], source.strides[-2]), (rows, columns * target.itemsize)
         for to_plane, from_plane in zip(planes(target), planes(source), strict=True):
             copy_rows(to_plane, from_plane, pitches, shape, _runtime.memcpyDefault, cupy_stream)
+
+    def reaches(self, other: AnyDevice) -> bool:
+        return allow_peer(device_number(other.name), self._device.id)
 
     def notify(self, event: AbstractEvent, callback: Callback) -> None:
         """Call back from a watcher thread, once ``event`` and all that its stream holds by now is complete."""

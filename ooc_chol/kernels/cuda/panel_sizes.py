@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.kernels.interfaces.panels import MOST_PARTS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_graphs import GOLDEN, MULTIPLIERS, SHIFTS
 from ooc_chol.tasks.random_panels import NUMBER_BITS, ROW_WORDS
 
 PANELS, PRODUCTS = ("panel_words.cu", "panels.cu"), ("panel_words.cu", "panel_products.cu")
-#: Columns that kernels take at a time, strips of a chunk, and thread blocks of a cluster; as in the source.
-TILE, STRIPS, CLUSTER = 8, 8, 8
+#: Columns that kernels take at a time, strips of a chunk, thread blocks of a cluster, and threads of a warp; as in the source.
+TILE, STRIPS, CLUSTER, WARP = 8, 8, 8, 32
+#: Partial sums of several devices as a kernel takes them, by value.
+_PARTS = np.dtype([("at", np.uint64, (MOST_PARTS,)), ("chunks", np.uint64, (MOST_PARTS,)), ("count", np.uint64)])
 #: Tiles of V that a thread block of inner products takes at most.
 MOST_TILES = 8
 #: Tiles of V that a thread block of inner products takes without products of matrices, by columns of a panel.
@@ -44,6 +51,14 @@ class ProductShape(NamedTuple):
     blocks: int  #: Thread blocks on a multiprocessor
 
 
+def parts_of(parts: Sequence[tuple[int, int]]) -> NDArray[Any]:
+    """Addresses of partial sums, and chunks of each, as one argument of a kernel."""
+    found = np.zeros(1, _PARTS)
+    found["at"][0, : len(parts)], found["chunks"][0, : len(parts)] = zip(*parts, strict=True)
+    found["count"] = len(parts)
+    return found
+
+
 def matrix_rows(facts: DeviceFacts, precision: Precision) -> int:
     """Rows of the products of float64 matrices that the device has, or 0 where there are none of this precision's."""
     if precision.compute.itemsize == 4 or facts.capability < 80:
@@ -59,6 +74,7 @@ def defines(facts: DeviceFacts, precision: Precision, block: int, files: tuple[s
         "B": block,
         "MMA": _gram_rows(facts, precision, block) if files == PANELS else matrix_rows(facts, precision),
         "CLUSTER": _cluster(facts),
+        "MOST_PARTS": MOST_PARTS,
         "ROW_WORDS": ROW_WORDS,
         "NUMBER_BITS": NUMBER_BITS,
         "GOLDEN": f"{GOLDEN:#x}ull",

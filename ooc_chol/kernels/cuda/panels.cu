@@ -1,6 +1,7 @@
 // Inner products of panels chunk by chunk, and what is done with small matrices and single panels. Behind panel_words.cu.
 //
-// Define: CLUSTER, thread blocks that share a chunk and read each other's shared memory; 1 where the device knows none.
+// Defines: CLUSTER, thread blocks that share a chunk and read each other's shared memory, 1 where the device knows none; and
+// MOST_PARTS, devices whose sums of chunks are added.
 //
 // A chunk has STRIPS strips of rows, each added by the warps of a thread block: a warp takes every eighth run of RUN rows in
 // order (without MMA and of 8 columns every second, for a quarter of the panels). Then the sums of warps are added in order, and those of strips. So the order is that of the rows of the chunk, whatever
@@ -226,23 +227,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     meet();  // nobody leaves while others read what it has
 }
 
-// out = sum of partial[c] in order, or out += that; a thread has one number.
-extern "C" __global__ void add_partials(const SUM* __restrict__ partial, SUM* out, u64 chunks, u32 count, int adds,
-                                        const u32* unless) {
-    constexpr int U = 16;
-    const u32 at = blockIdx.x * blockDim.x + threadIdx.x;
-    if ((unless && !*unless) || at >= count) return;
+// Sums of chunks as they lie on one device after the other.
+struct Parts {
+    const SUM* at[MOST_PARTS];
+    u64 chunks[MOST_PARTS], count;
+};
+
+// out = sum of all chunks in order, or out += that. A lane has one number; all warps read, since another device's memory is far
+// away, and the first one adds.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    add_partials(const Parts parts, SUM* out, u32 count, int adds, const u32* unless) {
+    constexpr int HELD = 128;
+    __shared__ SUM held[HELD][WARP];
+    if (unless && !*unless) return;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const u32 at = blockIdx.x * WARP + lane;
     SUM total = 0;
-    u64 c = 0;
-    for (; c + U <= chunks; c += U) {
-        SUM found[U];
+    for (u64 part = 0; part < parts.count; ++part)
+        for (u64 first = 0; first < parts.chunks[part]; first += HELD) {
+            const int here = (int)min((u64)HELD, parts.chunks[part] - first);
+            SUM found[HELD / WARPS];
 #pragma unroll
-        for (int u = 0; u < U; ++u) found[u] = partial[(c + u) * count + at];
+            for (int u = 0; u < HELD / WARPS; ++u) {
+                const int c = warp + u * WARPS;
+                found[u] = at < count && c < here ? parts.at[part][(first + c) * count + at] : 0;
+            }
 #pragma unroll
-        for (int u = 0; u < U; ++u) total += found[u];
-    }
-    for (; c < chunks; ++c) total += partial[c * count + at];
-    out[at] = adds ? out[at] + total : total;
+            for (int u = 0; u < HELD / WARPS; ++u) held[warp + u * WARPS][lane] = found[u];
+            __syncthreads();
+            if (warp == 0)
+#pragma unroll 8
+                for (int c = 0; c < here; ++c) total += held[c][lane];
+            __syncthreads();
+        }
+    if (warp == 0 && at < count) out[at] = adds ? out[at] + total : total;
 }
 
 // G = R.T R by one warp: lane j has column j. A row of R that a dependent column would have is 0, as is its row of the inverse.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, final
 
@@ -17,6 +18,7 @@ from ooc_chol.kernels.panel_shapes import (
     check_block,
     check_coefficients,
     check_panel,
+    check_parts,
     check_small,
     check_together,
     check_wide,
@@ -56,13 +58,12 @@ class CudaPanelKernels(AbstractPanelKernels):
         self._launch("gram", stream, blocks, arguments)
 
     def add_partials(
-        self, stream: AbstractStream, partial: Tile, out: Tile, *, adds: bool = False, unless: Tile | None = None
+        self, stream: AbstractStream, parts: Sequence[Tile], out: Tile, *, adds: bool = False, unless: Tile | None = None
     ) -> None:
-        check_coefficients(self, "out", out, partial.shape[1:])
-        check_coefficients(self, "partial", partial, partial.shape)
-        threads = 64
-        arguments = (_at(partial), _at(out), np.uint64(len(partial)), np.uint32(out.size), np.int32(adds), _at(unless))
-        self._launch("add_partials", stream, -(-out.size // threads), arguments, threads)
+        check_parts(self, parts, out)
+        given = panel_sizes.parts_of([(_at(part), len(part)) for part in parts])
+        arguments = (given, _at(out), np.uint32(out.size), np.int32(adds), _at(unless))
+        self._launch("add_partials", stream, -(-out.size // panel_sizes.WARP), arguments)
 
     def subtract(self, stream: AbstractStream, basis: Tile, coefficients: Tile, w: Tile, *, unless: Tile | None = None) -> None:
         check_basis(self, basis, w)

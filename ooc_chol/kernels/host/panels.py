@@ -6,7 +6,7 @@ chunk and on the number of panels alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -22,6 +22,7 @@ from ooc_chol.kernels.panel_shapes import (
     check_block,
     check_coefficients,
     check_panel,
+    check_parts,
     check_small,
     check_together,
     check_wide,
@@ -76,14 +77,13 @@ class HostPanelKernels(AbstractPanelKernels):
         self._enqueue(stream, run, unless)
 
     def add_partials(
-        self, stream: AbstractStream, partial: Tile, out: Tile, *, adds: bool = False, unless: Tile | None = None
+        self, stream: AbstractStream, parts: Sequence[Tile], out: Tile, *, adds: bool = False, unless: Tile | None = None
     ) -> None:
-        check_coefficients(self, "out", out, partial.shape[1:])
-        check_coefficients(self, "partial", partial, partial.shape)
+        check_parts(self, parts, out)
 
         def run() -> None:
             total = np.empty(out.shape, self._compute)
-            _add_in_order(partial, total)
+            _add_in_order([chunk for part in parts for chunk in part], total)
             np.add(out, total, out=out) if adds else np.copyto(out, total)
 
         self._enqueue(stream, run, unless)
@@ -309,7 +309,7 @@ def _strips(rows: int) -> list[slice]:
     return pieces(rows, STRIP_ROWS)
 
 
-def _add_in_order(terms: Floats, out: Floats) -> None:
+def _add_in_order(terms: Sequence[Floats] | Floats, out: Floats) -> None:
     """Sum of all terms, one after the other; zeros where there is none."""
     out[...] = terms[0] if len(terms) else 0
     for term in terms[1:]:

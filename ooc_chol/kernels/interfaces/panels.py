@@ -8,9 +8,13 @@ depends on the chunk alone, and then over all chunks in their order: so no sum d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.precision.triples import Precision
+
+#: Most devices whose partial sums are added where they lie.
+MOST_PARTS = 16
 
 
 class AbstractPanelKernels(ABC):
@@ -36,9 +40,12 @@ class AbstractPanelKernels(ABC):
 
     @abstractmethod
     def add_partials(
-        self, stream: AbstractStream, partial: Tile, out: Tile, *, adds: bool = False, unless: Tile | None = None
+        self, stream: AbstractStream, parts: Sequence[Tile], out: Tile, *, adds: bool = False, unless: Tile | None = None
     ) -> None:
-        """Enqueue ``out = sum of partial[c]`` over all chunks in order, or ``out +=`` that where it ``adds``."""
+        """Enqueue ``out = sum of part[c]`` over all chunks of all parts in order, or ``out +=`` that where it ``adds``.
+
+        There are :data:`MOST_PARTS` at most, each of this device or one that it reaches.
+        """
 
     @abstractmethod
     def subtract(self, stream: AbstractStream, basis: Tile, coefficients: Tile, w: Tile, *, unless: Tile | None = None) -> None:

@@ -191,6 +191,17 @@ def multiplied(machine, precision, w, inverse, *, in_place=True, unless=None):
     return call(machine, precision, w.shape[1], use)
 
 
+def multiplied_twice(machine, precision, w, factors, made, flags):
+    def use(kernels, stream):
+        out = machine.bring(w)
+        given = [machine.bring(factor.astype(precision.compute)) for factor in factors]
+        flags_there = machine.bring(np.array(flags, np.uint32))
+        kernels.multiply_right_twice(stream, out, *given, made=machine.bring(made), flags=flags_there)
+        return machine.take(out)
+
+    return call(machine, precision, w.shape[1], use)
+
+
 def entries_multiplied(machine, precision, w, factors):
     def use(kernels, stream):
         out = machine.bring(w)

@@ -19,6 +19,7 @@ from tests.panel_arrays import (
     filled,
     flag,
     multiplied,
+    multiplied_twice,
     partials,
     recurred,
     subtracted,
@@ -145,6 +146,17 @@ def dependent_columns(machine, precision, block):
         assert not q[:, ~kept].any()
         largest = np.abs(q[:, kept].T @ q[:, kept] - np.eye(kept.sum())).max()
         assert largest <= 1000 * float(np.finfo(precision.storage).eps)
+
+
+def two_factors(machine, precision, block):
+    """The bits of one factor after the other, also where a column is not taken; with a flag, those that are there already."""
+    w, made = vectors((20_000, block), precision), vectors((20_000, block), precision, 1)
+    first, second = np.triu(vectors((2, block, block), precision, 2).astype(float))
+    first[-1] = 0
+    wanted = multiplied(machine, precision, multiplied(machine, precision, w, first), second)
+    for flags in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        found = multiplied_twice(machine, precision, w, (first, second), made, flags)
+        assert found.tobytes() == (made if any(flags) else wanted).tobytes()
 
 
 def no_column_at_all(machine, precision, block):

@@ -33,11 +33,11 @@ def roundoff(space: DeviceSpace) -> float:
 def cycle(space: DeviceSpace, panels: int, seed: int = 7) -> dict[str, np.ndarray]:
     """Steps of block Lanczos from random vectors; nothing is read before the end."""
     space.fill(seed)
-    space.orthonormalize(0, "R0", range(0))
+    space.orthonormalize(0, "R0", range(0), is_next=True)
     for number in range(panels - 1):
         space.product(number)
         space.project(range(number + 1), f"C{number}")
-        space.orthonormalize(number + 1, f"R{number + 1}", range(number + 1))
+        space.orthonormalize(number + 1, f"R{number + 1}", range(number + 1), is_next=number + 2 < panels)
     return space.read()
 
 
@@ -213,6 +213,55 @@ def filtered(space: DeviceSpace, name: str) -> None:
     for panel, previous, into in steps:
         space.recur(panel, previous, into, center=0.25, half=-300.0)
     space.inner(range(1), name)
+
+
+def multiplied_next(space: DeviceSpace) -> list[bytes]:
+    """The bits of products with panels that were to be next: they are, or are not, or something else was done before."""
+    b, found, rng = space.block, list[bytes](), np.random.default_rng(8)
+    v = cycle(space, 3) and space.take(range(3))
+
+    def multiplied(panel: int) -> None:
+        space.product(panel)
+        space.store(3)
+        found.append(space.take(range(3, 4)).tobytes())
+
+    def made(x: np.ndarray, against: range = range(0)) -> None:
+        space.bring(x)
+        if against:
+            space.project(against, "P")
+        space.orthonormalize(2, "Q", against, is_next=True)
+
+    x = rng.standard_normal((space.n, b))
+    for given in (x, np.repeat(x[:, :1], b, axis=1), np.zeros((space.n, b)), v[:, :b] + 1e-6 * x, v[:, :b]):
+        for against in (range(0), range(2)):
+            made(given, against)
+            multiplied(2)
+    made(x)
+    multiplied(1)
+    made(x)
+    space.move(2, 4)
+    space.rotate(range(2), np.eye(2 * b)[::-1], range(2))
+    multiplied(4)
+    made(x)
+    space.load(0)
+    space.store(2)
+    multiplied(2)
+    made(x)
+    space.fill(5)
+    multiplied(2)
+    near = x.copy()
+    near[:, -1] = x[:, 0] + 1e-2 * x[:, -1]  # projected once more on its way
+    made(near, range(2))
+    space.fill(3)
+    space.project(range(1), "P")
+    multiplied(2)
+    made(x)
+    space.residuals(range(1), np.arange(1.0 * b))
+    multiplied(2)
+    made(x)
+    space.rotate(range(3), np.eye(3 * b)[::-1], range(3))
+    multiplied(2)
+    return found
 
 
 def everything(space: DeviceSpace) -> list[bytes]:

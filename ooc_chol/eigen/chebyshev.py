@@ -149,6 +149,9 @@ class FilteredSpace(AbstractSpace):
     def store(self, panel: int) -> None:
         self._space.store(panel)
 
+    def move(self, panel: int, to: int) -> None:
+        self._space.move(panel, to)
+
     def multiply_entries(self, panel: int) -> None:
         self._space.multiply_entries(panel)
 
@@ -164,8 +167,8 @@ class FilteredSpace(AbstractSpace):
     def inner(self, panels: range, name: str) -> None:
         self._space.inner(panels, name)
 
-    def orthonormalize(self, panel: int, name: str, against: range) -> None:
-        self._space.orthonormalize(panel, name, against)
+    def orthonormalize(self, panel: int, name: str, against: range, *, is_next: bool = False) -> None:
+        self._space.orthonormalize(panel, name, against, is_next=is_next)
 
     def rotate(self, panels: range, coefficients: NDArray[np.float64], into: range) -> None:
         self._space.rotate(panels, coefficients, into)

@@ -25,11 +25,12 @@ class DeviceGroup:
 
     def __init__(self, devices: Sequence[SpaceDevice], block: int) -> None:
         self.devices, self.block = devices, block
-        #: Whether kernels of each read the memory of all others.
-        self.is_direct = len(devices) <= MOST_PARTS and all(
+        #: Whether there are several, and kernels of each read the memory of all others.
+        self.is_direct = 1 < len(devices) <= MOST_PARTS and all(
             each.device.reaches(other.device) for each in self.all() for other in devices
         )
         self._turn = 0
+        self._reading: list[AbstractEvent] = []  # behind what a device may still read of others
 
     def all(self) -> Iterator[SpaceDevice]:
         """Every device, current while it is dealt with."""
@@ -47,7 +48,10 @@ class DeviceGroup:
         on_each_device(len(self.devices), of)
 
     def pull(self, own: OfDevice, x: OfDevice, ready: Sequence[AbstractEvent], label: str) -> None:
-        """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read."""
+        """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read.
+
+        Until :meth:`meet` these may still be read.
+        """
         for each in self.all():
             # All waits come first: the device's own product may still read what the first copy overwrites.
             for done in ready:
@@ -55,12 +59,26 @@ class DeviceGroup:
             for other in self.devices:
                 if other is not each:
                     each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
-        self.meet()
+        if len(self.devices) > 1:
+            self._reading += [each.products.peer.record() for each in self.all()]
 
     def meet(self) -> None:
-        """Let every device wait until all have copied what they need of the others."""
-        if len(self.devices) > 1:
-            self._wait_for([each.products.peer.record() for each in self.all()])
+        """Let every device wait until all have copied, and read, what they need of the others."""
+        if self._reading:
+            self._wait_for(self._reading)
+            self._reading.clear()
+
+    def finish_rows(self, panel: int, x: OfDevice) -> None:
+        """Enqueue: rows of others in X, which were W's before it was made orthonormal, become theirs of that panel."""
+        self._reading += [each.computing.record() for each in self.all()]
+        self.meet()
+        for each in self.all():
+            factors = each.small.first, each.small.inverse
+            for other in self.devices:
+                if other is not each:
+                    rows, made = x(each)[other.rows.start : other.rows.stop], own_panel(panel)(other)
+                    each.kernels.multiply_right_twice(each.computing, rows, *factors, made=made, flags=each.flags.both)
+        self._reading += [each.computing.record() for each in self.all()]
 
     def _wait_for(self, events: Sequence[AbstractEvent]) -> None:
         """Let every device wait for events of all."""
@@ -80,12 +98,14 @@ class DeviceGroup:
         ends = list(accumulate(columns, initial=0))
         return [Section(first, count, self._turn) for first, count in zip(ends, columns, strict=False)]
 
-    def sum(self, sections: Sequence[Section], operands: Sequence[OfDevice], *, unless: OfDevice | None = None) -> None:
-        """Enqueue inner products with W for all chunks of rows, until every device has those of all."""
+    def sum(
+        self, sections: Sequence[Section], operands: Sequence[OfDevice], w: OfDevice, *, unless: OfDevice | None = None
+    ) -> None:
+        """Enqueue inner products with W, or another panel, for all chunks of rows, until every device has those of all."""
         for each in self.all():
             for section, of in zip(sections, operands, strict=True):
                 flag = None if unless is None else unless(each)
-                each.kernels.gram(each.computing, of(each), each.w, each.own_section(section), unless=flag)
+                each.kernels.gram(each.computing, of(each), w(each), each.own_section(section), unless=flag)
         self.share(sections)
 
     def share(self, sections: Sequence[Section], dtype: np.dtype[Any] | None = None, width: int | None = None) -> None:
@@ -100,7 +120,7 @@ class DeviceGroup:
             others = [(other, done) for other, done in zip(self.devices, ready, strict=True) if other is not each]
             for section in sections:
                 each.pull_sums(others, section, dtype, width)
-        self.meet()
+        self._wait_for([each.products.peer.record() for each in self.all()])
 
     def add(self, each: SpaceDevice, section: Section, out: Tile, *, adds: bool = False, unless: Tile | None = None) -> None:
         """Enqueue: ``out`` becomes the sum of a section over all chunks, or gets it added."""
@@ -114,10 +134,10 @@ class DeviceGroup:
             return [other.own_section(section, dtype, width) for other in self.devices]
         return [each.section(section, dtype, width)]
 
-    def gram_of_w(self, out: OfDevice, *, unless: OfDevice | None = None) -> None:
-        """Enqueue inner products of W with itself."""
+    def gram(self, alone: OfDevice, w: OfDevice, out: OfDevice, *, unless: OfDevice | None = None) -> None:
+        """Enqueue inner products of W, or another panel, with itself, which is also given as a basis of one panel."""
         [section] = self.sections(self.block)
-        self.sum([section], [w_alone], unless=unless)
+        self.sum([section], [alone], w, unless=unless)
         for each in self.all():
             self.add(each, section, out(each), unless=None if unless is None else unless(each))
 
@@ -129,6 +149,7 @@ class DeviceGroup:
             _widen(each, panel, first)
         ready = [each.computing.record() for each in self.all()]
         self.pull(lambda each: _own_wide(each)[0], lambda each: each.wide()[0], ready, f"pull V({panel})")
+        self.meet()
 
     def certify(self, panel: int, first: int, theta: NDArray[np.float64], group: int) -> None:
         """Enqueue squared norms of residuals ``Y - X theta``, and of vectors, behind the product of what was brought."""
@@ -155,6 +176,16 @@ class DeviceGroup:
 def own_basis(panels: range) -> OfDevice:
     """A device's rows of panels."""
     return lambda each: each.panels(panels)
+
+
+def own_panel(panel: int) -> OfDevice:
+    """A device's rows of one panel."""
+    return lambda each: each.view(("panel", panel), lambda: each.basis[panel])
+
+
+def own_w(each: SpaceDevice) -> Tile:
+    """A device's rows of W."""
+    return each.w
 
 
 def w_alone(each: SpaceDevice) -> Tile:

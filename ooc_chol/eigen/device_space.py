@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ooc_chol.calls.machine import Machine
 from ooc_chol.display.prints import one_line
 from ooc_chol.eigen import early_array
-from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis
+from ooc_chol.eigen.device_group import DeviceGroup, own_basis, own_panel, own_w
 from ooc_chol.eigen.orthogonalization import Orthogonalizer
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
@@ -22,7 +22,7 @@ from ooc_chol.eigen.space_kernels import SpaceKernels
 from ooc_chol.eigen.space_log import CoefficientLog, SpaceSeconds
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.hardware.registry import device_kind, open_device
-from ooc_chol.interfaces import AbstractDevice, AbstractEvent
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent, Tile
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.runtime.holding import Holding
@@ -59,6 +59,8 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         self._done: dict[str, NDArray[np.float64]] = {}  # read when the log was full
         #: Steps of Chebyshev's recurrence that have been, and what enqueues those that were captured.
         self._steps: dict[Recurrence, Callable[[], None] | None] = {}
+        #: The panel whose rows of other devices are in X, or on their way, as W was before it was made orthonormal.
+        self._ahead: int | None = None
         with ExitStack() as stack:
             self._group = DeviceGroup(self._opened(operator, stack), self.block)
             self._orthogonalizer = Orthogonalizer(self._group, self.precision)
@@ -104,8 +106,22 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
 
     def store(self, panel: int) -> None:
         with self._working(f"store {panel}"):
+            self._forget_ahead(range(panel, panel + 1))
             for each in self._group.all():
                 each.copy(each.w, each.basis[panel])
+
+    def move(self, panel: int, to: int) -> None:
+        with self._working(f"move {panel}"):
+            self._forget_ahead(range(to, to + 1))
+            if self._ahead == panel:
+                self._ahead = to
+            for each in self._group.all():
+                each.copy(each.basis[panel], each.basis[to])
+
+    def _forget_ahead(self, panels: range) -> None:
+        """Take nothing that was copied ahead for one of these panels, which change."""
+        if self._ahead in panels:
+            self._ahead = None
 
     def multiply_entries(self, panel: int) -> None:
         with self._working(f"multiply entries {panel}"):
@@ -152,9 +168,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         with self._holding.guarded():
             self._orthogonalizer.is_measured = False
             begun = [each.computing.record() for each in self._group.all()]
-            self._spread(
-                lambda each: each.basis[panel], lambda each: each.products.panels(0, (self.block,))[0], f"pull V({panel})"
-            )
+            self._spread(panel)
             self._multiply((self.block,), begun)
 
     def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
@@ -200,15 +214,24 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         for each in self._group.all():
             each.products.run_ahead()
 
-    def _spread(self, own: OfDevice, x: OfDevice, label: str) -> None:
-        """Enqueue: X of every device becomes the rows that all of them have."""
+    def _spread(self, panel: int) -> None:
+        """Enqueue: X of every device becomes a panel, the rows of all of them."""
         ready = [each.computing.record() for each in self._group.all()]
         for each in self._group.all():
-            each.copy(own(each), x(each)[each.rows.start : each.rows.stop])
-        self._group.pull(own, x, ready, label)
+            each.copy(each.basis[panel], self._x(each)[each.rows.start : each.rows.stop])
+        if self._ahead == panel:
+            self._group.finish_rows(panel, self._x)
+        else:
+            self._group.pull(own_panel(panel), self._x, ready, f"pull V({panel})")
+            self._group.meet()
+        self._ahead = None
+
+    def _x(self, each: SpaceDevice) -> Tile:
+        return each.products.panels(0, (self.block,))[0]
 
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
         with self._working(f"project {_text(panels)}"):
+            self._ahead = None  # whose flags change
             self._reserve(len(panels) * self.block)
             kept = self._log.keep(name, len(panels) * self.block)
             self._orthogonalizer.project(panels, kept, again=again)
@@ -219,23 +242,29 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             kept = self._log.keep(name, len(panels) * self.block)
             if panels:
                 [section] = self._group.sections(len(panels) * self.block)
-                self._group.sum([section], [own_basis(panels)])
+                self._group.sum([section], [own_basis(panels)], own_w)
                 for each in self._group.all():
                     self._group.add(each, section, each.log(*kept))
 
-    def orthonormalize(self, panel: int, name: str, against: range) -> None:
+    def orthonormalize(self, panel: int, name: str, against: range, *, is_next: bool = False) -> None:
         """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``.
 
+        Where the panel ``is_next`` to be multiplied, devices copy the others' rows of W meanwhile. They multiply these by the
+        same factors themselves, unless something else had to be done.
+
         A column of which nothing is left beside those before it has a zero row in R, and becomes a random vector orthonormal to
-        all else, ``against`` included; zeros where there is no such vector. W has been projected against these before, and is
-        spoilt. The first factor clamps small pivots, so that no column is given up before the second one has seen what is left of
-        it. What a column was is its norm before the last :meth:`project` where W has not changed since. Roundoff that two passes
-        left is as large in all columns, and not orthogonal to the basis: where the last pass took a tenth of a norm, or a column
-        is nearly in the span of the others, vectors of norm 1 are projected once more. Where that takes a tenth, or a column is
+        all else, ``against`` included; zeros where there is no such vector. W has been projected against these before. The first
+        factor clamps small pivots, so that no column is given up before the second one has seen what is left of it. What a
+        column was is its norm before the last :meth:`project` where W has not changed since. Roundoff that two passes left is
+        as large in all columns, and not orthogonal to the basis: where the last pass took a tenth of a norm, or a column is
+        nearly in the span of the others, vectors of norm 1 are projected once more. Where that takes a tenth, or a column is
         weak, they are projected twice again and factored a third time.
         """
         with self._working(f"orthonormalize {panel}"):
             self._reserve(3 * self.block)
+            self._ahead = panel if is_next and self._group.is_direct else None
+            if self._ahead is not None:
+                self._group.pull(own_w, self._x, [each.computing.record() for each in self._group.all()], f"pull V({panel})")
             seed = 1 + self.passes * self.capacity + panel
             self._orthogonalizer.orthonormalize(panel, self._log.keep_factors(name), against, seed)
 
@@ -245,6 +274,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             raise ValueError(f"coefficients have shape {coefficients.shape}, but these panels need {shape}")
         given = np.array(coefficients, dtype=np.float64)
         with self._working(f"rotate {_text(panels)}"):
+            self._forget_ahead(into)
             for each in self._group.all():
                 s = each.scratch(*shape)
                 each.bring(given.reshape(-1, 1), s.reshape(-1, 1))  # rows of S may be longer than a staging buffer
@@ -283,7 +313,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         per_panel = self.block // wide
         groups = range(-(-len(values) // wide))
         with self._holding.guarded():
-            self._orthogonalizer.is_measured = False
+            self._orthogonalizer.is_measured, self._ahead = False, None
             thetas = np.zeros((len(groups), wide, wide))
             for number, value in enumerate(values):
                 thetas[number // wide, number % wide, number % wide] = value
@@ -365,6 +395,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     def _working(self, label: str) -> Iterator[None]:
         """Work on panels inside a block: it has a name in a trace, and its seconds count."""
         with self._holding.guarded():
+            self._group.meet()
             begun = [each.computing.record() for each in self._group.all()]
             yield
             ended = [each.tell(label, since) for each, since in zip(self._group.all(), begun, strict=True)]

@@ -66,7 +66,7 @@ class KrylovBasis:
         before = range(self.used)
         if before:
             self.space.project(before, f"J{self.used}")
-        self.space.orthonormalize(self.used, f"S{self.used}", before)
+        self.space.orthonormalize(self.used, f"S{self.used}", before, is_next=True)
         self.frontier.append(self.used)
         self.used += 1
         return self.used - 1
@@ -76,7 +76,7 @@ class KrylovBasis:
         new, before = self.used, range(self.used)
         self.space.product(panel)
         self.space.project(before, f"C{panel}")
-        self.space.orthonormalize(new, f"R{panel}", before)
+        self.space.orthonormalize(new, f"R{panel}", before, is_next=True)
         self._pending.append((panel, self.used, new))
         self.frontier.remove(panel)
         self.done.append(panel)
@@ -234,8 +234,7 @@ class KrylovBasis:
 
     def _move(self, panel: int, to: int) -> None:
         if panel != to:
-            self.space.load(panel)
-            self.space.store(to)
+            self.space.move(panel, to)
 
     def state(self) -> KrylovState:
         """State of the basis besides its vectors; only just after a restart. The frontier counts in its order."""

@@ -150,8 +150,7 @@ class Lobpcg:
 
     def _found(self, residuals: NDArray[np.float64], why_not: str) -> Found:
         for to, panel in enumerate(self.basis.x if self.basis.first else ()):
-            self.space.load(panel)
-            self.space.store(to)
+            self.space.move(panel, to)
         return Found(self.basis.values[: self.wanted.k], residuals, self.basis.scale, why_not, self.counts)
 
     # what is looked at

@@ -73,6 +73,9 @@ class OperatorSpace(AbstractSpace):
     def store(self, panel: int) -> None:
         self._vectors(range(panel, panel + 1))[:] = self._w
 
+    def move(self, panel: int, to: int) -> None:
+        self._vectors(range(to, to + 1))[:] = self._vectors(range(panel, panel + 1))
+
     def multiply_entries(self, panel: int) -> None:
         self._w *= self._vectors(range(panel, panel + 1))
 
@@ -128,7 +131,7 @@ class OperatorSpace(AbstractSpace):
     def inner(self, panels: range, name: str) -> None:
         self._kept[name] = self._gram(self._vectors(panels), self._w).astype(np.float64)
 
-    def orthonormalize(self, panel: int, name: str, against: range) -> None:
+    def orthonormalize(self, panel: int, name: str, against: range, *, is_next: bool = False) -> None:
         """``W = V[panel] R``; dependent columns are replaced when all others are there."""
         others, columns = self._vectors(against), np.zeros((self.block, self.n), self.precision.compute)
         r, dependent = np.zeros((self.block, self.block)), list[int]()

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis, w_alone
+from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis, own_panel, own_w, w_alone
 from ooc_chol.eigen.space_device import SpaceDevice
 from ooc_chol.eigen.space_log import Kept, KeptFactors
 from ooc_chol.interfaces import Tile
@@ -39,7 +39,7 @@ class Orthogonalizer:
             return
         block = self._group.block
         section, norms = self._group.sections(len(panels) * block, block)
-        self._group.sum([section, norms], [own_basis(panels), w_alone])
+        self._group.sum([section, norms], [own_basis(panels), w_alone], own_w)
         is_first, self.is_measured = not self.is_measured, True
         self._last = _after if again else _before if is_first else _now
         for each in self._group.all():
@@ -48,29 +48,30 @@ class Orthogonalizer:
             each.kernels.subtract(each.computing, each.panels(panels), each.log(*kept), each.w)
         if again:
             [norms] = self._group.sections(block)
-            self._group.sum([norms], [w_alone])
+            self._group.sum([norms], [w_alone], own_w)
             for each in self._group.all():
                 self._group.add(each, norms, _after(each))
                 now = _before(each) if is_first else _now(each)
                 each.kernels.fell(each.computing, now, _after(each), each.flags.fell, share=_SHARE)
-            self._project_again(panels, lambda each: each.flags.fell, kept)
+            self._project_again(panels, lambda each: each.flags.fell, own_w, kept)
 
-    def _project_again(self, panels: range, unless: OfDevice, kept: Kept | None = None) -> None:
-        """Once more, unless a flag is 0; what is found is added to what is kept."""
+    def _project_again(self, panels: range, unless: OfDevice, w: OfDevice, kept: Kept | None = None) -> None:
+        """W, or another panel, once more, unless a flag is 0; what is found is added to what is kept."""
         [section] = self._group.sections(len(panels) * self._group.block)
-        self._group.sum([section], [own_basis(panels)], unless=unless)
+        self._group.sum([section], [own_basis(panels)], w, unless=unless)
         for each in self._group.all():
             second, flag = each.scratch(section.columns, self._group.block), unless(each)
             self._group.add(each, section, second, unless=flag)
-            each.kernels.subtract(each.computing, each.panels(panels), second, each.w, unless=flag)
+            each.kernels.subtract(each.computing, each.panels(panels), second, w(each), unless=flag)
             if kept is not None:
                 self._group.add(each, section, each.log(*kept), adds=True, unless=flag)
 
     def orthonormalize(self, panel: int, kept: KeptFactors, against: range, seed: int) -> None:
-        """``W = V[panel] @ R``; columns that depend on others become random ones of this seed."""
+        """``W = V[panel] @ R``; columns that depend on others become random ones of this seed. W stays as it is."""
         first, second, third = kept.factors
         last = self._last if self.is_measured else _before
-        self._group.gram_of_w(lambda each: each.small.gram)
+        made, alone = own_panel(panel), own_basis(range(panel, panel + 1))
+        self._group.gram(w_alone, own_w, _gram)
         for each in self._group.all():
             small, flags, computing = each.small, each.flags, each.computing
             if not self.is_measured:
@@ -79,7 +80,7 @@ class Orthogonalizer:
                 computing,
                 small.gram,
                 each.log(*first),
-                small.inverse,
+                small.first,
                 flags.weak,
                 tolerance=self._tolerance,
                 before=last(each),
@@ -87,10 +88,10 @@ class Orthogonalizer:
                 least=_LEAST,
                 fell=flags.fell,
             )
-            each.kernels.multiply_right(computing, each.w, small.inverse, each.w)
+            each.kernels.multiply_right(computing, each.w, small.first, made(each))
         if against:
-            self._project_again(against, lambda each: each.flags.fell)
-        self._group.gram_of_w(lambda each: each.small.gram)
+            self._project_again(against, lambda each: each.flags.fell, made)
+        self._group.gram(alone, made, _gram)
         for each in self._group.all():
             small, flags, computing = each.small, each.flags, each.computing
             each.kernels.factor(
@@ -106,20 +107,20 @@ class Orthogonalizer:
                 share=_UNCHANGED,
                 weak=flags.weak,
             )
-        self._mend_weak(third, against, seed)
+        self._mend_weak(made, alone, third, against, seed)
         for each in self._group.all():
-            each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.basis[panel])
+            each.kernels.multiply_right(each.computing, made(each), each.small.inverse, made(each))
         self.is_measured = False
 
-    def _mend_weak(self, third: Kept, against: range, seed: int) -> None:
+    def _mend_weak(self, made: OfDevice, alone: OfDevice, third: Kept, against: range, seed: int) -> None:
         """Where a column is weak: apply the second factor, make dependent columns random, and factor a third time."""
         for each in self._group.all():
             each.copy(each.small.zeros, each.log(*third))
-            each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.w, unless=each.flags.weak)
-            each.kernels.fill_random(each.computing, each.w, each.rows.start, seed, columns=each.flags.dependent)
+            each.kernels.multiply_right(each.computing, made(each), each.small.inverse, made(each), unless=each.flags.weak)
+            each.kernels.fill_random(each.computing, made(each), each.rows.start, seed, columns=each.flags.dependent)
         for _ in range(2 if against else 0):
-            self._project_again(against, lambda each: each.flags.weak)
-        self._group.gram_of_w(lambda each: each.small.gram, unless=lambda each: each.flags.weak)
+            self._project_again(against, lambda each: each.flags.weak, made)
+        self._group.gram(alone, made, _gram, unless=lambda each: each.flags.weak)
         for each in self._group.all():
             each.kernels.factor_clamped(
                 each.computing,
@@ -142,3 +143,7 @@ def _now(each: SpaceDevice) -> Tile:
 
 def _after(each: SpaceDevice) -> Tile:
     return each.small.after
+
+
+def _gram(each: SpaceDevice) -> Tile:
+    return each.small.gram

@@ -49,6 +49,10 @@ class AbstractSpace(ABC):
         """A panel of the basis becomes a copy of W."""
 
     @abstractmethod
+    def move(self, panel: int, to: int) -> None:
+        """A panel of the basis becomes a copy of another one; W does not change."""
+
+    @abstractmethod
     def multiply_entries(self, panel: int) -> None:
         """Each entry of W is multiplied by that of a panel in the same place, and rounded once: a diagonal times W."""
 
@@ -84,8 +88,8 @@ class AbstractSpace(ABC):
         """``V[panels].T @ W``, kept under ``name``; W does not change."""
 
     @abstractmethod
-    def orthonormalize(self, panel: int, name: str, against: range) -> None:
-        """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``.
+    def orthonormalize(self, panel: int, name: str, against: range, *, is_next: bool = False) -> None:
+        """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``; ``is_next`` to be multiplied, or not.
 
         A column of which nothing is left beside those before it has a zero row in R, and becomes a random vector orthonormal to
         all else, ``against`` included; where roundoff is left of it, that is made orthogonal as the others are.

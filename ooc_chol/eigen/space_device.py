@@ -29,7 +29,8 @@ class SmallMatrices(NamedTuple):
     now: Tile  #: Before a projection that was not the first
     after: Tile  #: After a projection
     gram: Tile  #: That is factored
-    inverse: Tile  #: Of its factor
+    first: Tile  #: Inverse of its first factor
+    inverse: Tile  #: Of its last one
     zeros: Tile
 
 
@@ -38,6 +39,7 @@ class Flags(NamedTuple):
 
     fell: Tile  #: A norm fell
     weak: Tile  #: A column of W nearly depends, or depends, on the others
+    both: Tile
     dependent: Tile  #: For each column
 
 
@@ -73,7 +75,7 @@ class SpaceDevice:
             self.products.widen(device.kernels.wide_products)
         self.basis, self.partial, self._log, self._scratch, small, flags, self.norms = self.products.others
         self.small = SmallMatrices(*small[: len(SmallMatrices._fields)])
-        self.flags = Flags(flags[0:1], flags[1:2], flags[2:])
+        self.flags = Flags(flags[0:1], flags[1:2], flags[0:2], flags[2:])
         chunk_rows = plan.products.blocks.chunk_rows
         self.chunks = range(share.rows.start // chunk_rows, -(-share.rows.stop // chunk_rows))
         self._slot = share.slot_bytes

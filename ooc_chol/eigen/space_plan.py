@@ -22,7 +22,7 @@ from ooc_chol.sparse.plan import Diagonals, MultiplyPlan
 from ooc_chol.tasks.row_blocks import RowBlocks
 
 #: Small matrices (block, block) that a device works with at a time.
-SMALL_MATRICES = 6
+SMALL_MATRICES = 7
 #: Flags on a device: a norm fell, a column is weak, and columns that depend.
 _FLAGS = 2
 

@@ -74,6 +74,22 @@ def test_bits_and_bytes_from_three_blocks_to_all(packed, precision, block, tmp_p
 def test_two_gpus_give_the_bits_of_one(packed, precision, block):
     with check.opened(packed, block, precision, "cuda:0") as space:
         wanted = check.everything(space)
+    with check.opened(packed, block, precision, "cuda:0") as space:
+        multiplied = check.multiplied_next(space)
     for budget in (least_budget(packed, block, precision, TWO), 4 << 30):
         with check.opened(packed, block, precision, TWO, memory_budget=budget) as space:
             check.bits_and_bytes(space, wanted)
+        with check.opened(packed, block, precision, TWO, memory_budget=budget) as space:
+            assert check.multiplied_next(space) == multiplied
+
+
+@pytest.mark.multigpu
+def test_two_gpus_that_do_not_reach_each_other_give_them_too(packed, monkeypatch):
+    from tests.inside.hardware import CudaDevice
+
+    with check.opened(packed, 8, FDF, "cuda:0") as space:
+        wanted = check.everything(space)
+    monkeypatch.setattr(CudaDevice, "reaches", lambda self, other: self is other)
+    with check.opened(packed, 8, FDF, TWO) as space:
+        check.bits_and_bytes(space, wanted)
+        assert space.sum_bytes > 0

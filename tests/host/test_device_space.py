@@ -273,6 +273,53 @@ def test_a_device_that_lags_behind_reads_its_own_panels(packed):
     assert np.array_equal(multiplied("host:0"), multiplied(HOSTS[:2], 0.05))
 
 
+@pytest.mark.parametrize(("precision", "block"), [(FDF, 2), *thorough((DDD, 4), (FFF, 8), (FDF, 1))])
+def test_panels_that_are_multiplied_next_are_copied_before(a, packed, precision, block):
+    with check.opened(packed, block, precision, "host:0") as space:
+        wanted = check.multiplied_next(space)
+    for count in (2, 3):
+        with check.opened(packed, block, precision, HOSTS[:count]) as space:
+            assert check.multiplied_next(space) == wanted
+            pulled = space.exchanged_bytes
+            space.orthonormalize(2, "Q", range(0), is_next=True)
+            space.move(2, 4)
+            assert space.exchanged_bytes == pulled + (count - 1) * space.n * block * precision.storage.itemsize
+            space.product(4)
+            assert space.exchanged_bytes == pulled + (count - 1) * space.n * block * precision.storage.itemsize
+
+
+def test_nothing_changes_before_others_have_copied_it(packed):
+    """Copies ahead take long, and so does what follows them; W and the panel are written to at once."""
+
+    def bits(devices, delay=0.0):
+        with check.opened(packed, 2, FDF, devices) as space:
+            for each in space._group.devices[:-1]:
+                copy_from, kernels = each.products.copy_from, each.kernels
+                twice = kernels.multiply_right_twice
+
+                def slowly(*arguments, copy_from=copy_from, each=each):
+                    each.kernels._enqueue(each.products.peer, lambda: time.sleep(delay))
+                    copy_from(*arguments)
+
+                def slowly_twice(stream, *arguments, twice=twice, kernels=kernels, **options):
+                    kernels._enqueue(stream, lambda: time.sleep(delay))
+                    twice(stream, *arguments, **options)
+
+                each.products.copy_from, kernels.multiply_right_twice = slowly, slowly_twice
+            found = []
+            for step in range(3):
+                space.bring(np.ones((space.n, 2)))  # one column depends on the other
+                space.orthonormalize(0, "R", range(0), is_next=True)
+                space.fill(step)
+                space.product(0)
+                space.store(0)
+                space.store(1)
+                found.append(space.take(range(1, 2)).tobytes())
+            return found
+
+    assert bits("host:0") == bits(HOSTS[:2], 0.02)
+
+
 def test_a_device_that_lags_behind_reads_the_sums_of_all(packed):
     """Others make their next sums while it has not yet added the last ones."""
 

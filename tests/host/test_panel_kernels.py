@@ -79,6 +79,7 @@ def test_factors_of_gram_matrices(precision, block):
 @every_block
 def test_dependent_columns_are_found_and_do_not_spoil_the_others(precision, block):
     check.dependent_columns(HOST, precision, block)
+    check.two_factors(HOST, precision, block)
 
 
 @every_precision

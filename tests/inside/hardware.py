@@ -4,7 +4,7 @@ from tests.inside import names_of
 
 NAMES = {
     "ooc_chol.hardware.cuda.arena": ("CudaArena",),
-    "ooc_chol.hardware.cuda.device": ("LIBRARY_BYTES",),
+    "ooc_chol.hardware.cuda.device": ("CudaDevice", "LIBRARY_BYTES"),
     "ooc_chol.hardware.cuda.locking": ("CudaRegistrar",),
     "ooc_chol.hardware.cuda.streams": ("cuda_stream",),
     "ooc_chol.hardware.gpu_facts": ("GpuFacts",),

@@ -88,8 +88,8 @@ template <class T> T sum_of(const T*, int strip, int at) {
     return held[blockIdx.x / CLUSTER * CLUSTER + strip][at];
 }
 """
-#: Kernels and the types of their arguments: S of vectors, C of computing, u and l of whole numbers of 32 and 64 bits, i of int, P of
-#: partial sums.
+#: Kernels and the types of their arguments: S of vectors, C of computing, u and l of whole numbers of 32 and 64 bits, i of int, P
+#: of partial sums.
 PANEL_KERNELS = {
     "gram": "S*S*C*liiu*",
     "add_partials": "PC*uiu*",
@@ -97,6 +97,7 @@ PANEL_KERNELS = {
     "factor_clamped": "C*C*C*u*CC*CCu*u*u*",
     "fell": "C*C*u*C",
     "multiply_right": "S*C*S*lu*",
+    "multiply_right_twice": "S*C*C*S*lu*",
     "fill_random": "S*lllu*",
 }
 PRODUCT_KERNELS = {"product": "S*C*S*liiiiiu*"}
@@ -279,6 +280,15 @@ def test_small_matrices_and_random_panels(case, tmp_path):
     q = stored[:, kept].astype(float)
     assert np.abs(q.T @ q - np.eye(6)).max() < 1e-6
     assert not stored[:, [2, 5]].any()
+    twice, made = w.astype(np.float32), np.ones_like(stored)
+    again, flags = stored.copy(), np.zeros(2, np.uint32)
+    kernels.launch("multiply_right", (2, 256), again, r, again, 400, None)
+    kernels.launch("multiply_right_twice", (2, 256), twice, inverse, r, made, 400, flags)
+    assert twice.tobytes() == again.tobytes()
+    for flags[:] in ((0, 1), (1, 0)):
+        kernels.launch("multiply_right_twice", (2, 256), twice, inverse, r, made, 400, flags)
+        assert (twice == 1).all()
+        twice[:] = 3
     kernels.launch("fill_random", (3, 256), stored, 400, 77, panel_key(4), dependent)
     assert np.array_equal(stored[:, [2, 5]], random_rows(4, 77, 400, 8)[:, [2, 5]])
     flag = np.array([9], np.uint32)

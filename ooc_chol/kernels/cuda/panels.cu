@@ -368,31 +368,75 @@ extern "C" __global__ void fell(const SUM* before, const SUM* after, u32* flag, 
     if (threadIdx.x == 0) *flag = any;
 }
 
-// out = W inverse, upper triangular; columns of W whose row of the inverse is 0 are not taken. A thread has a row.
-extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict__ inverse, STORE* out, u64 rows,
-                                          const u32* unless) {
-    if (unless && !*unless) return;
-    __shared__ SUM factor[B][B];
-    __shared__ int is_kept[B];
-    if (threadIdx.x < B * B) factor[threadIdx.x / B][threadIdx.x % B] = inverse[threadIdx.x];
+// A small matrix that rows are multiplied by, upper triangular, and which of their numbers are taken: not those whose row is 0.
+struct Factor {
+    SUM number[B][B];
+    int is_kept[B];
+};
+
+// Brings a factor to shared memory, by all threads.
+__device__ __forceinline__ void bring(Factor& factor, const SUM* __restrict__ given) {
+    if (threadIdx.x < B * B) factor.number[threadIdx.x / B][threadIdx.x % B] = given[threadIdx.x];
     __syncthreads();
     if (threadIdx.x < B) {
         bool keeps = false;
-        for (int j = 0; j < B; ++j) keeps |= factor[threadIdx.x][j] != 0;
-        is_kept[threadIdx.x] = keeps;
+        for (int j = 0; j < B; ++j) keeps |= factor.number[threadIdx.x][j] != 0;
+        factor.is_kept[threadIdx.x] = keeps;
     }
     __syncthreads();
-    for (u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += (u64)gridDim.x * blockDim.x) {
-        Numbers<WIDTH> words[B / WIDTH];
-        for (int part = 0; part < B / WIDTH; ++part) words[part].word = ((const decltype(words->word)*)(w + row * B))[part];
+}
+
+// A row of a panel as it is read and written.
+struct Row {
+    Numbers<WIDTH> words[B / WIDTH];
+
+    __device__ __forceinline__ void read(const STORE* at) {
+        for (int part = 0; part < B / WIDTH; ++part) words[part].word = ((const decltype(words->word)*)at)[part];
+    }
+
+    __device__ __forceinline__ void write(STORE* at) const {
+        for (int part = 0; part < B / WIDTH; ++part) ((decltype(words->word)*)at)[part] = words[part].word;
+    }
+
+    // Becomes the row times a factor, each number rounded.
+    __device__ __forceinline__ void multiply(const Factor& factor) {
         SUM made[B] = {};
 #pragma unroll
         for (int k = 0; k < B; ++k)
-            if (is_kept[k])
+            if (factor.is_kept[k])
 #pragma unroll
-                for (int j = 0; j < B; ++j) made[j] += (SUM)words[k / WIDTH].number[k % WIDTH] * factor[k][j];
+                for (int j = 0; j < B; ++j) made[j] += (SUM)words[k / WIDTH].number[k % WIDTH] * factor.number[k][j];
         for (int j = 0; j < B; ++j) words[j / WIDTH].number[j % WIDTH] = (STORE)made[j];
-        for (int part = 0; part < B / WIDTH; ++part) ((decltype(words->word)*)(out + row * B))[part] = words[part].word;
+    }
+};
+
+// out = W inverse, upper triangular. A thread has a row.
+extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict__ inverse, STORE* out, u64 rows,
+                                          const u32* unless) {
+    if (unless && !*unless) return;
+    __shared__ Factor factor;
+    bring(factor, inverse);
+    for (u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += (u64)gridDim.x * blockDim.x) {
+        Row found;
+        found.read(w + row * B);
+        found.multiply(factor);
+        found.write(out + row * B);
+    }
+}
+
+// W = (W first) second; or what another device made of it, where one of two flags is not 0.
+extern "C" __global__ void multiply_right_twice(STORE* w, const SUM* __restrict__ first, const SUM* __restrict__ second,
+                                                const STORE* made, u64 rows, const u32* flags) {
+    __shared__ Factor factors[2];
+    const bool is_made = flags[0] != 0 || flags[1] != 0;
+    bring(factors[0], first);
+    bring(factors[1], second);
+    for (u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += (u64)gridDim.x * blockDim.x) {
+        Row found;
+        found.read((is_made ? made : w) + row * B);
+        if (!is_made)
+            for (int turn = 0; turn < 2; ++turn) found.multiply(factors[turn]);
+        found.write(w + row * B);
     }
 }
 

@@ -125,6 +125,15 @@ class CudaPanelKernels(AbstractPanelKernels):
         arguments = (_at(w), _at(inverse), _at(out), np.uint64(len(w)), _at(unless))
         self._launch("multiply_right", stream, _row_blocks(len(w)), arguments)
 
+    def multiply_right_twice(
+        self, stream: AbstractStream, w: Tile, first: Tile, second: Tile, *, made: Tile, flags: Tile
+    ) -> None:
+        check_panel(self, "w", w)
+        check_panel(self, "made", made)
+        check_small(self, first=first, second=second)
+        arguments = (_at(w), _at(first), _at(second), _at(made), np.uint64(len(w)), _at(flags))
+        self._launch("multiply_right_twice", stream, _row_blocks(len(w)), arguments)
+
     def widen(self, stream: AbstractStream, w: Tile, first: int, out: Tile) -> None:
         check_panel(self, "w", w)
         check_wide(self, "out", out, len(w), first)

@@ -168,6 +168,22 @@ class HostPanelKernels(AbstractPanelKernels):
         run = partial(self._by_strips, lambda _, rows: self._multiply_right(w[rows], inverse, out[rows]), _strips(len(w)))
         self._enqueue(stream, run, unless)
 
+    def multiply_right_twice(
+        self, stream: AbstractStream, w: Tile, first: Tile, second: Tile, *, made: Tile, flags: Tile
+    ) -> None:
+        check_panel(self, "w", w)
+        check_panel(self, "made", made)
+        check_small(self, first=first, second=second)
+
+        def finish(_: int, rows: slice) -> None:
+            if flags.any():
+                np.copyto(w[rows], made[rows])
+                return
+            for factor in (first, second):
+                self._multiply_right(w[rows], factor, w[rows])
+
+        self._enqueue(stream, partial(self._by_strips, finish, _strips(len(w))))
+
     def multiply_entries(self, stream: AbstractStream, factors: Tile, w: Tile) -> None:
         for name, each in (("factors", factors), ("w", w)):
             check_panel(self, name, each)

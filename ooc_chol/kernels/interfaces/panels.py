@@ -124,6 +124,15 @@ class AbstractPanelKernels(ABC):
         """
 
     @abstractmethod
+    def multiply_right_twice(
+        self, stream: AbstractStream, w: Tile, first: Tile, second: Tile, *, made: Tile, flags: Tile
+    ) -> None:
+        """Enqueue ``W = (W @ first) @ second``, rounded as :meth:`multiply_right` does each time.
+
+        Where one of two ``flags`` (uint32) is not 0, W becomes ``made`` instead, which may lie on a device that this one reaches.
+        """
+
+    @abstractmethod
     def multiply_entries(self, stream: AbstractStream, factors: Tile, w: Tile) -> None:
         """Enqueue: each entry of W is multiplied by that of another panel in the same place."""
 

@@ -13,7 +13,7 @@ from ooc_chol.eigen.space_device import Section, SpaceDevice
 from ooc_chol.eigen.space_kernels import CERTIFYING
 from ooc_chol.interfaces import AbstractEvent, Tile
 from ooc_chol.kernels.interfaces.panels import MOST_PARTS
-from ooc_chol.runtime.passes import on_each_device
+from ooc_chol.runtime.passes import side_by_side
 
 #: An array of each device.
 OfDevice: TypeAlias = Callable[[SpaceDevice], Tile]
@@ -39,13 +39,8 @@ class DeviceGroup:
                 yield each
 
     def on_each(self, work: Callable[[SpaceDevice], None]) -> None:
-        """``work`` with every device at once, each current on a thread of its own."""
-
-        def of(number: int) -> None:
-            with self.devices[number].device.current():
-                work(self.devices[number])
-
-        on_each_device(len(self.devices), of)
+        """``work`` with every device, side by side."""
+        side_by_side([each.device for each in self.devices], lambda number: work(self.devices[number]))
 
     def pull(self, own: OfDevice, x: OfDevice, ready: Sequence[AbstractEvent], label: str) -> None:
         """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read.

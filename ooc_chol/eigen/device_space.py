@@ -95,8 +95,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         given = np.array(x, dtype=np.float64) if order is None else rows_taken(x, order, np.dtype(np.float64))
         with self._working("bring W"):
             self._orthogonalizer.is_measured = False
-            for each in self._group.all():
-                each.bring(given[each.rows.start : each.rows.stop], each.w)
+            self._group.on_each(lambda each: each.bring_rows(given[each.rows.start : each.rows.stop]))
 
     def load(self, panel: int) -> None:
         with self._working(f"load {panel}"):

@@ -14,7 +14,7 @@ from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, T
 from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.panels import bring_panel, return_panel
+from ooc_chol.sparse.panels import bring_panel, bring_vectors, return_panel
 from ooc_chol.sparse.plan import DeviceShare
 from ooc_chol.sparse.products import DeviceProducts
 
@@ -188,6 +188,11 @@ class SpaceDevice:
         """Enqueue: ``tile`` becomes an array of the host, which nobody changes until then."""
         bring_panel(self.device, self.computing, x, 0, tile, self._slot)
         self.brought_bytes += tile.nbytes
+
+    def bring_rows(self, x: NDArray[np.float64]) -> None:
+        """W becomes the device's rows of an array of the host: enqueued, or read when this returns."""
+        bring_vectors(self.device, self.computing, x, 0, self.w, self._slot)
+        self.brought_bytes += self.w.nbytes
 
     def take(self, tile: Tile, out: NDArray[Any], first: int = 0) -> None:
         """Let columns of ``out`` from ``first`` on become a tile: enqueued, or done when this returns."""

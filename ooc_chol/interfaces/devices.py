@@ -143,6 +143,14 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
 
+    def copy_all_in(self, stream: AbstractStream, tier: AbstractTier, tiles: Sequence[Tile]) -> None:
+        """Read blocks (0, 0), (1, 0) and so on of ``tier`` into tiles: enqueued, or all read when this returns.
+
+        Each device has a thread of its own that calls this.
+        """
+        for number, tile in enumerate(tiles):
+            self.copy_in(stream, tier, (number, 0), tile)
+
     def copy_all_out(self, stream: AbstractStream, tiles: Sequence[Tile], tier: AbstractTier) -> None:
         """Write tiles to blocks (0, 0), (1, 0) and so on of ``tier``: enqueued, or done when this returns.
 

@@ -47,6 +47,19 @@ def on_each_device(count: int, work: Callable[[int], _Result]) -> list[_Result]:
         return list(threads.map(work, range(count)))
 
 
+def side_by_side(devices: Sequence[AnyDevice], work: Callable[[int], None]) -> None:
+    """``work(number)`` for every device at once, current on a thread of its own, or on the caller's if there is only one."""
+
+    def of(number: int) -> None:
+        with devices[number].current():
+            work(number)
+
+    if len(devices) == 1:
+        of(0)
+    else:
+        on_each_device(len(devices), of)
+
+
 def finish(device: AnyDevice, streams: Sequence[AbstractStream]) -> None:
     """Wait for the streams; raise what went wrong on the way."""
     for stream in streams:

@@ -72,6 +72,12 @@ def bring_panel(device: AnyDevice, stream: AbstractStream, x: NDArray[Any], firs
         device.copy_in(stream, pieces, (piece, 0), panel[pieces.rows(piece)])
 
 
+def bring_vectors(device: AnyDevice, stream: AbstractStream, x: NDArray[Any], first: int, panel: Tile, slot: int) -> None:
+    """The same in pieces of half of that, of columns of ``x`` that take long: enqueued, or read when this returns."""
+    pieces = _pieces(x, first, panel, slot // 2)
+    device.copy_all_in(stream, pieces, [panel[pieces.rows(piece)] for piece in range(len(pieces))])
+
+
 def return_panel(device: AnyDevice, stream: AbstractStream, panel: Tile, y: NDArray[Any], first: int, slot: int) -> None:
     """Copy ``panel`` to columns of ``y``, in pieces of half of that: enqueued, or done when this returns."""
     pieces = _pieces(y, first, panel, slot // 2)

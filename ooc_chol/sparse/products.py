@@ -16,9 +16,9 @@ from ooc_chol.interfaces import AbstractArena, AbstractEvent, AbstractTier, AnyD
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
 from ooc_chol.memory.blocks import BlockMemory
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
-from ooc_chol.runtime.passes import BlockNames, Pass, finish, on_each_device
+from ooc_chol.runtime.passes import BlockNames, Pass, finish, side_by_side
 from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.panels import bring_panel, return_panel
+from ooc_chol.sparse.panels import bring_panel, bring_vectors, return_panel
 from ooc_chol.sparse.plan import DeviceShare, MultiplyPlan
 from ooc_chol.tasks.row_blocks import RowBlock
 
@@ -207,9 +207,9 @@ class DeviceProducts:
         self._side = 1 - self._side
 
     def bring(self, x: NDArray[Any], first: int, widths: Sequence[int]) -> None:
-        """Enqueue: X from the host, columns from ``first`` on."""
+        """X from the host, columns from ``first`` on: enqueued, or read when this returns."""
         for panel, at in zip(self.panels(0, widths), _firsts(first, widths), strict=True):
-            bring_panel(self.device, self.streams.computing, x, at, panel, self.share.slot_bytes)
+            bring_vectors(self.device, self.streams.computing, x, at, panel, self.share.slot_bytes)
             self.brought_bytes += panel.nbytes
 
     def take_back(self, y: NDArray[Any], first: int, widths: Sequence[int]) -> None:
@@ -392,20 +392,19 @@ class Products:
         return {f"{self.plan.tier}->{each.device.name}": each.scan.copied_bytes for each in self.members}
 
     def bring(self, x: NDArray[Any], first: int, widths: Sequence[int]) -> None:
-        """Enqueue: X to every device, once no other device reads what was there."""
+        """X to every device, side by side, once no other device reads what was there: enqueued, or read when this returns."""
         for each in self.members:
             with each.device.current():
                 self._meet(each)
-                each.bring(x, first, widths)
+        self._on_each(lambda each: each.bring(x, first, widths))
 
     def take_back(self, y: NDArray[Any], first: int, widths: Sequence[int]) -> None:
         """Rows of Y from the devices that made them, side by side: enqueued, or done when this returns."""
+        self._on_each(lambda each: each.take_back(y, first, widths))
 
-        def take(number: int) -> None:
-            with self.members[number].device.current():
-                self.members[number].take_back(y, first, widths)
-
-        on_each_device(len(self.members), take)
+    def _on_each(self, work: Callable[[DeviceProducts], None]) -> None:
+        """``work`` with every device, side by side."""
+        side_by_side([each.device for each in self.members], lambda number: work(self.members[number]))
 
     def multiply(
         self, widths: Sequence[int], *, exchange: bool, told: Callable[[range, AbstractEvent], None] | None = None

@@ -255,22 +255,40 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         elif tier.wants_word_of_writes:
             self._on_host(cupy_stream, lambda: tier.written(index))
 
-    def copy_all_out(self, stream: AbstractStream, tiles: Sequence[Tile], tier: AbstractTier) -> None:
+    def copy_all_in(self, stream: AbstractStream, tier: AbstractTier, tiles: Sequence[Tile]) -> None:
         """By two buffers, and the thread that calls: functions that streams call take turns in the whole process."""
-        most, cupy_stream = max((tile.nbytes for tile in tiles), default=0), cuda_stream(stream)
-        count = 2 if 2 * most <= self._staging_bytes else 1
-        buffers = self._stage(stream, count * most).reshape(count, most)
+        if not tiles:
+            return
+        target, buffers, copied = cuda_stream(stream), self._buffers(stream, tiles), list[DeviceEvent]()
+        target.synchronize()  # what was enqueued before may use the buffers
+        for number, tile in enumerate(tiles):
+            if number >= len(buffers):
+                copied[number - len(buffers)].synchronize()
+            data = _as_tile(buffers[number % len(buffers)], tile)
+            tier.read_by(self._readers, (number, 0), data)
+            _runtime.memcpyAsync(tile.data.ptr, data.ctypes.data, tile.nbytes, _runtime.memcpyHostToDevice, target.stream.ptr)
+            copied.append(target.record())
+
+    def copy_all_out(self, stream: AbstractStream, tiles: Sequence[Tile], tier: AbstractTier) -> None:
+        """As :meth:`copy_all_in`."""
+        if not tiles:
+            return
+        source, buffers = cuda_stream(stream), self._buffers(stream, tiles)
         copied = deque[tuple[DeviceEvent, int, NDArray[Any]]]()
         for number, tile in enumerate(tiles):
-            if len(copied) == count:
+            if len(copied) == len(buffers):
                 self._write_copied(tier, *copied.popleft())
-            target = buffers[number % count, : tile.nbytes].view(tile.dtype).reshape(tile.shape)
-            _runtime.memcpyAsync(
-                target.ctypes.data, tile.data.ptr, tile.nbytes, _runtime.memcpyDeviceToHost, cupy_stream.stream.ptr
-            )
-            copied.append((cupy_stream.record(), number, target))
+            data = _as_tile(buffers[number % len(buffers)], tile)
+            _runtime.memcpyAsync(data.ctypes.data, tile.data.ptr, tile.nbytes, _runtime.memcpyDeviceToHost, source.stream.ptr)
+            copied.append((source.record(), number, data))
         for each in copied:
             self._write_copied(tier, *each)
+
+    def _buffers(self, stream: AbstractStream, tiles: Sequence[Tile]) -> NDArray[np.uint8]:
+        """Halves of the stream's page-locked buffer, or all of it for tiles that are larger."""
+        most = max(tile.nbytes for tile in tiles)
+        count = 2 if 2 * most <= self._staging_bytes else 1
+        return self._stage(stream, count * most).reshape(count, most)
 
     def _write_copied(self, tier: AbstractTier, copied: DeviceEvent, number: int, data: NDArray[Any]) -> None:
         """Write a block that is in a staging buffer once the copy is complete."""
@@ -415,3 +433,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
                 self.error = error
 
         stream.launch_host_func(run, None)
+
+
+def _as_tile(buffer: NDArray[np.uint8], tile: Tile) -> NDArray[Any]:
+    """The first bytes of a buffer, as an array of a tile's type and shape."""
+    found: NDArray[Any] = buffer[: tile.nbytes].view(tile.dtype).reshape(tile.shape)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,23 @@ from ooc_chol.eigen.space_device import Section, SpaceDevice
 from ooc_chol.eigen.space_kernels import CERTIFYING
 from ooc_chol.interfaces import AbstractEvent, Tile
 from ooc_chol.kernels.interfaces.panels import MOST_PARTS
+from ooc_chol.process.team import pieces
 from ooc_chol.runtime.passes import side_by_side
 
+#: In how many pieces a device copies rows of others ahead, at least.
+_PIECES = 4
 #: An array of each device.
 OfDevice: TypeAlias = Callable[[SpaceDevice], Tile]
+
+
+class _Piece(NamedTuple):
+    """Rows of W that a device copies from another one ahead."""
+
+    device: SpaceDevice
+    other: SpaceDevice
+    rows: slice  #: Of the other's
+    target: Tile
+    arrived: AbstractEvent
 
 
 @final
@@ -31,6 +44,7 @@ class DeviceGroup:
         )
         self._turn = 0
         self._reading: list[AbstractEvent] = []  # behind what a device may still read of others
+        self._arriving: list[_Piece] = []
 
     def all(self) -> Iterator[SpaceDevice]:
         """Every device, current while it is dealt with."""
@@ -43,10 +57,7 @@ class DeviceGroup:
         side_by_side([each.device for each in self.devices], lambda number: work(self.devices[number]))
 
     def pull(self, own: OfDevice, x: OfDevice, ready: Sequence[AbstractEvent], label: str) -> None:
-        """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read.
-
-        Until :meth:`meet` these may still be read.
-        """
+        """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read."""
         for each in self.all():
             # All waits come first: the device's own product may still read what the first copy overwrites.
             for done in ready:
@@ -56,6 +67,24 @@ class DeviceGroup:
                     each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
         if len(self.devices) > 1:
             self._reading += [each.products.peer.record() for each in self.all()]
+        self.meet()
+
+    def copy_ahead(self, x: OfDevice, label: str) -> None:
+        """Enqueue: X of every device becomes the rows of W that the others have, which do not change before all :meth:`meet`."""
+        ready = [each.computing.record() for each in self.all()]
+        self._arriving = []
+        number = -(-_PIECES // (len(self.devices) - 1))  # of each other device: the first are finished while the last is copied
+        for each in self.all():
+            for done in ready:
+                each.products.peer.wait(done)
+            for other in self.devices:
+                if other is not each:
+                    first, height = other.rows.start, -(-len(other.chunks) // number) * each.kernels.chunk_rows
+                    for rows in pieces(len(other.rows), height):
+                        target = x(each)[first + rows.start : first + rows.stop]
+                        each.products.copy_from(other.w[rows], target, label)
+                        self._arriving.append(_Piece(each, other, rows, target, each.products.peer.record()))
+            self._reading.append(each.products.peer.record())
 
     def meet(self) -> None:
         """Let every device wait until all have copied, and read, what they need of the others."""
@@ -63,16 +92,17 @@ class DeviceGroup:
             self._wait_for(self._reading)
             self._reading.clear()
 
-    def finish_rows(self, panel: int, x: OfDevice) -> None:
-        """Enqueue: rows of others in X, which were W's before it was made orthonormal, become theirs of that panel."""
-        self._reading += [each.computing.record() for each in self.all()]
+    def finish_ahead(self, panel: int) -> None:
+        """Enqueue: rows that were copied ahead become those of the panel that W was made, and all meet."""
+        self._wait_for([each.computing.record() for each in self.all()])
+        for each, other, rows, target, arrived in self._arriving:
+            with each.device.current():
+                each.computing.wait(arrived)
+                made = other.basis[panel][rows]
+                factors = each.small.first, each.small.inverse
+                each.kernels.multiply_right_twice(each.computing, target, *factors, made=made, flags=each.flags.both)
         self.meet()
-        for each in self.all():
-            factors = each.small.first, each.small.inverse
-            for other in self.devices:
-                if other is not each:
-                    rows, made = x(each)[other.rows.start : other.rows.stop], own_panel(panel)(other)
-                    each.kernels.multiply_right_twice(each.computing, rows, *factors, made=made, flags=each.flags.both)
+        self._arriving = []
         self._reading += [each.computing.record() for each in self.all()]
 
     def _wait_for(self, events: Sequence[AbstractEvent]) -> None:
@@ -144,7 +174,6 @@ class DeviceGroup:
             _widen(each, panel, first)
         ready = [each.computing.record() for each in self.all()]
         self.pull(lambda each: _own_wide(each)[0], lambda each: each.wide()[0], ready, f"pull V({panel})")
-        self.meet()
 
     def certify(self, panel: int, first: int, theta: NDArray[np.float64], group: int) -> None:
         """Enqueue squared norms of residuals ``Y - X theta``, and of vectors, behind the product of what was brought."""

@@ -219,14 +219,13 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         for each in self._group.all():
             each.copy(each.basis[panel], self._x(each)[each.rows.start : each.rows.stop])
         if self._ahead == panel:
-            self._group.finish_rows(panel, self._x)
+            self._group.finish_ahead(panel)
         else:
             self._group.pull(own_panel(panel), self._x, ready, f"pull V({panel})")
-            self._group.meet()
         self._ahead = None
 
     def _x(self, each: SpaceDevice) -> Tile:
-        return each.products.panels(0, (self.block,))[0]
+        return each.view("x", lambda: each.products.panels(0, (self.block,))[0])
 
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
         with self._working(f"project {_text(panels)}"):
@@ -263,7 +262,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._reserve(3 * self.block)
             self._ahead = panel if is_next and self._group.is_direct else None
             if self._ahead is not None:
-                self._group.pull(own_w, self._x, [each.computing.record() for each in self._group.all()], f"pull V({panel})")
+                self._group.copy_ahead(self._x, f"pull V({panel})")
             seed = 1 + self.passes * self.capacity + panel
             self._orthogonalizer.orthonormalize(panel, self._log.keep_factors(name), against, seed)
 

@@ -298,7 +298,7 @@ def test_nothing_changes_before_others_have_copied_it(packed):
                 twice = kernels.multiply_right_twice
 
                 def slowly(*arguments, copy_from=copy_from, each=each):
-                    each.kernels._enqueue(each.products.peer, lambda: time.sleep(delay))
+                    each.kernels._enqueue(each.products.peer, lambda: time.sleep(4 * delay))
                     copy_from(*arguments)
 
                 def slowly_twice(stream, *arguments, twice=twice, kernels=kernels, **options):
@@ -307,10 +307,14 @@ def test_nothing_changes_before_others_have_copied_it(packed):
 
                 each.products.copy_from, kernels.multiply_right_twice = slowly, slowly_twice
             found = []
-            for step in range(3):
-                space.bring(np.ones((space.n, 2)))  # one column depends on the other
+            for step in range(4):
+                if step % 2:
+                    space.bring(np.ones((space.n, 2)))  # one column depends on the other
+                else:
+                    space.fill(9)
                 space.orthonormalize(0, "R", range(0), is_next=True)
-                space.fill(step)
+                if step > 1:
+                    space.fill(step)
                 space.product(0)
                 space.store(0)
                 space.store(1)

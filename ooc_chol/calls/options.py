@@ -130,7 +130,8 @@ COMMON = {
     ),
     "devices": Option(
         'Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``, '
-        '``"cuda"`` for every visible GPU; or a count. By default every visible GPU, or fewer where that is predicted to be faster, else the host.',
+        '``"cuda"`` for every visible GPU; or a count. By default every visible GPU, or fewer where those are predicted to be '
+        "faster, else the host.",
         "str, sequence of str, int or None",
         parse=parse_devices,
         metavar="NAME,NAME,...",

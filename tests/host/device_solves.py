@@ -17,6 +17,7 @@ from tests.builders import device_solver, open_device, page_locked
 from tests.host.stored_factors import STORES, lapack_factor, random_spd, write_factor
 from tests.inside.dense import (
     AbstractStore,
+    MemoryStore,
     columns_that_fit,
     half_solve_sums,
     inverse_diagonal,
@@ -30,6 +31,19 @@ from tests.inside.memory import FunctionSource
 from tests.inside.runtime import Pass
 from tests.inside.tasks import TileGrid
 from tests.tolerances import gamma, product_bound, solve_bound, trsm_bound
+
+
+class DealtStore(MemoryStore):
+    """A store whose tile rows lie on two devices in turn, as those of an L that stays on the GPUs that made it."""
+
+    devices = ("host:0", "host:1")
+
+    def tile_on(self, device, index):
+        return self.view(index) if device == self.devices[index[0] % 2] else None
+
+
+#: Where solves on devices find L.
+PLACES = STORES | {"dealt": lambda grid, folder: DealtStore(grid)}
 
 #: Orders, tile orders and columns that fit beside the tiles in transit; ragged last tiles and one tile among them.
 SHAPES = [(200, 32, 200), (200, 32, 7), (45, 64, 45), (1, 8, 1), (130, 64, 50), (200, 16, 20)]
@@ -55,7 +69,7 @@ def budget_for(device: str, store: AbstractStore, columns: int) -> int:
 def stored(kind: str, n: int, nb: int, folder: Path) -> tuple[NDArray[np.float64], AbstractStore]:
     """An ill-conditioned matrix, and its factor in a store."""
     a = random_spd(n, seed=n, condition=1e9)
-    store = STORES[kind](TileGrid(n, nb), folder)
+    store = PLACES[kind](TileGrid(n, nb), folder)
     write_factor(lapack_factor(a), store)
     return a, store
 

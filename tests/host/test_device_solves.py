@@ -55,7 +55,7 @@ def small_teams(monkeypatch):
     monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
 
 
-@pytest.mark.parametrize(("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file"]))
+@pytest.mark.parametrize(("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file", "dealt"]))
 def test_several_devices_solve_to_the_bits_of_one(kind, count, shape, tmp_path, small_teams):
     check_team([f"host:{number}" for number in range(count)], kind, shape, tmp_path)
 

@@ -132,7 +132,8 @@ class DeviceSweeps(AbstractTeamSweeps):
         self._arrays, self._sums, self._checks = needs.arrays, needs.sums, needs.checks
         self._streams = ScanStreams.of(device, COMPUTES, COPIES)
         self._stream = self._streams.computing
-        self._ranks = ranks  # which tile is kept first, second, and so on; the last in stored order where none is given
+        # which tile is kept first, second, and so on; the last in stored order where none is given
+        self._ranks = _ranks_elsewhere(store, device.name, ranks) if store.devices else ranks
         self._room: _Room | None = None
 
     # room
@@ -167,8 +168,6 @@ class DeviceSweeps(AbstractTeamSweeps):
             raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
         nbytes = slot_bytes_of(grid, self._store.fmt)
         wanted = grid.n_tiles if self._ranks is None else len(self._ranks)
-        if self._store.formats is None and self._store.devices == (self._device.name,):
-            wanted = 0  # all are there
         n_held = min(wanted, (self._budget_bytes - fixed) // nbytes)
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
@@ -307,6 +306,15 @@ class DeviceSweeps(AbstractTeamSweeps):
         self._track.settle()
 
 
+def _ranks_elsewhere(store: AbstractStore, device: str, ranks: Mapping[TileIndex, int] | None) -> dict[TileIndex, int]:
+    """Ranks of the tiles among these that do not lie on ``device`` already."""
+    if store.formats is None and store.devices == (device,):
+        return {}
+    order = reversed(list(store.grid.tiles())) if ranks is None else sorted(ranks, key=ranks.__getitem__)
+    elsewhere = (index for index in order if store.tile_on(device, index) is None)
+    return {index: rank for rank, index in enumerate(elsewhere)}
+
+
 def _bytes_of(store: AbstractStore) -> int:
     """Bytes of the triangle, all in the type of L."""
     return store.fmt.itemsize * store.grid.n**2 // 2
@@ -333,8 +341,8 @@ class DeviceSolver(AbstractTeamSolver):
         return columns >= LEAST_COLUMNS or (columns > 0 and (is_long_way or bool(store.devices)))
 
     def team_for(self, store: AbstractStore) -> Sequence[DeviceSolver]:
-        """All devices that factored, where there are several and L is neither small nor on one of them."""
-        return self.team if len(self.team) > 1 and _bytes_of(store) >= TEAM_BYTES and not store.devices else ()
+        """All devices that factored, where there are several and L is neither small nor on one of them alone."""
+        return self.team if len(self.team) > 1 and _bytes_of(store) >= TEAM_BYTES and len(store.devices) != 1 else ()
 
     @contextmanager
     def opened(

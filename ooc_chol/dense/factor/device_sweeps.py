@@ -114,7 +114,8 @@ class DeviceSweeps(AbstractTeamSweeps):
     """Sweeps of one device, which is current.
 
     What the budget leaves holds tiles of L for later sweeps, the last in stored order first: all sweeps over trailing triangles
-    need those. Copies of tiles run ahead by :data:`IN_TRANSIT`.
+    need those. Copies of tiles run ahead by :data:`IN_TRANSIT`. Of an L on GPUs nothing is held: tiles that lie here are used in
+    place, and to get and to give back memory for the others takes longer than to read them again.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class DeviceSweeps(AbstractTeamSweeps):
         self._streams = ScanStreams.of(device, COMPUTES, COPIES)
         self._stream = self._streams.computing
         # which tile is kept first, second, and so on; the last in stored order where none is given
-        self._ranks = _ranks_elsewhere(store, device.name, ranks) if store.devices else ranks
+        self._ranks = {} if store.devices else ranks
         self._room: _Room | None = None
 
     # room
@@ -304,15 +305,6 @@ class DeviceSweeps(AbstractTeamSweeps):
     def finish(self) -> None:
         finish(self._device, [self._stream, self._streams.copying])
         self._track.settle()
-
-
-def _ranks_elsewhere(store: AbstractStore, device: str, ranks: Mapping[TileIndex, int] | None) -> dict[TileIndex, int]:
-    """Ranks of the tiles among these that do not lie on ``device`` already."""
-    if store.formats is None and store.devices == (device,):
-        return {}
-    order = reversed(list(store.grid.tiles())) if ranks is None else sorted(ranks, key=ranks.__getitem__)
-    elsewhere = (index for index in order if store.tile_on(device, index) is None)
-    return {index: rank for rank, index in enumerate(elsewhere)}
 
 
 def _bytes_of(store: AbstractStore) -> int:

@@ -128,7 +128,7 @@ class DeviceSweeps(AbstractTeamSweeps):
         track: Track,
         ranks: Mapping[TileIndex, int] | None = None,
     ) -> None:
-        self.grid, self.block_rows = store.grid, store.grid.size(0)
+        self.grid, self.block_rows, self.device = store.grid, store.grid.size(0), device.name
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums, self._checks = needs.arrays, needs.sums, needs.checks
         self._streams = ScanStreams.of(device, COMPUTES, COPIES)

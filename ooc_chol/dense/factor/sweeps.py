@@ -175,6 +175,8 @@ class AbstractSolver(ABC):
 class AbstractTeamSweeps(AbstractSweeps):
     """Sweeps of one device of several that solve together."""
 
+    device: str  #: Name of the device
+
     @abstractmethod
     def columns_that_fit(self) -> int:
         """Columns that there is room for on the device."""

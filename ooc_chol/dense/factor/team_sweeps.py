@@ -1,8 +1,8 @@
 """Triangular solves on several devices: each reads its part of L over its own link, and solutions pass through host memory.
 
-``L y = x`` deals tile rows, ``L.T y = x`` tile columns: block k of the solution belongs to device ``k % g``, which reads only its
-own row or column. Of what it needs from others the newest block comes last, so that all devices stay busy; the order of
-subtractions, and so every bit, is that of one device.
+``L y = x`` deals tile rows, ``L.T y = x`` tile columns: block k of the solution belongs to device ``k % g``, or to the one on
+which tile row k of L lies. It reads only its own row or column. Of what it needs from others the newest block comes last, so that
+all devices stay busy; the order of subtractions, and so every bit, is that of one device.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _Result = TypeVar("_Result")
 class TeamSweeps:
     """Sweeps of several devices over one store, enqueued by the calling thread."""
 
-    def __init__(self, members: Sequence[AbstractTeamSweeps]) -> None:
-        self.grid, self._members = members[0].grid, members
+    def __init__(self, members: Sequence[AbstractTeamSweeps], store: AbstractStore) -> None:
+        self._members = members
+        self._owners = [_owner(store, k, members) for k in range(store.grid.nt)]
 
     def columns_that_fit(self) -> int:
         """Right-hand sides that every device has room for."""
@@ -41,15 +42,21 @@ class TeamSweeps:
 
     def solve(self, x: NDArray[Any], *, transposed: bool, left: Left | None = None) -> None:
         """Solve ``L y = x``, or with L's adjoint, in place of a host array; it is complete when this returns, and ``left`` is."""
-        nt, g = self.grid.nt, len(self._members)
+        nt = len(self._owners)
         order = range(nt - 1, -1, -1) if transposed else range(nt)
         parts = [_Part(member, x) for member in self._members]
         final: dict[int, AbstractEvent] = {}
         for k in order:
-            final[k] = parts[k % g].solve_block(k, final, transposed=transposed, left=left)
+            final[k] = parts[self._owners[k]].solve_block(k, final, transposed=transposed, left=left)
         for member in self._members:
             with member.current():
                 member.finish()
+
+
+def _owner(store: AbstractStore, k: int, members: Sequence[AbstractTeamSweeps]) -> int:
+    """Which device block k of a solution belongs to: the one where tile row k lies, or each in turn."""
+    here = (number for number, member in enumerate(members) if store.tile_on(member.device, (k, k)) is not None)
+    return next(here, k % len(members))
 
 
 class _Part:
@@ -107,7 +114,7 @@ def opened_team(
             )
             for number, each in enumerate(solvers)
         ]
-        yield TeamSweeps(members)
+        yield TeamSweeps(members, store)
 
 
 def kept_first(grid: TileGrid, number: int, count: int) -> dict[TileIndex, int]:

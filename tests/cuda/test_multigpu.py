@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from tests.host.device_solves import SHAPES, check_team, symmetric_source
+from tests.host.device_solves import SHAPES, check_team, share_all, symmetric_source
 from tests.host.device_solves import symmetric as symmetric_matrix
 from tests.host.matrices import FAMILIES, check_factor
 from tests.host.runs import check_bytes
-from tests.inside.dense import device_sweeps, symmetric
+from tests.inside.dense import symmetric
 from tests.inside.kernels import workspace_bytes
 
 pytestmark = pytest.mark.multigpu
@@ -56,7 +56,7 @@ def test_the_first_bad_minor_on_two_gpus(at):
 @pytest.fixture
 def small_teams(monkeypatch):
     """Both GPUs share solves and products of any size."""
-    monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
+    share_all(monkeypatch)
     monkeypatch.setattr(symmetric, "LEAST_ROWS", 32)
 
 

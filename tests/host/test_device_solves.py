@@ -20,13 +20,14 @@ from tests.host.device_solves import (
     check_product,
     check_solves,
     check_team,
+    share_all,
     stored,
     symmetric,
     symmetric_source,
 )
 from tests.host.stored_factors import STORES, random_spd
 from tests.host.turns import in_turn
-from tests.inside.dense import FileStore, device_sweeps, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on, solve
+from tests.inside.dense import FileStore, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on, solve
 from tests.inside.runtime import Pass
 from tests.tolerances import gamma, product_bound
 
@@ -44,20 +45,31 @@ def test_sums_over_the_inverse_on_a_device(kind, shape, tmp_path):
     check_inverse_sums(DEVICE, kind, shape, tmp_path)
 
 
-@pytest.mark.parametrize(("shape", "kind"), in_turn(SHAPES, ["memory", "file"]))
-def test_sums_over_half_solves_on_a_device(kind, shape, tmp_path):
-    check_half_solve_sums(DEVICE, kind, shape, tmp_path)
-
-
 @pytest.fixture
 def small_teams(monkeypatch):
-    """Several devices share solves of any size."""
-    monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
+    share_all(monkeypatch)
+
+
+@pytest.mark.parametrize(("shape", "kind"), in_turn(SHAPES, ["memory", "file"]))
+def test_sums_over_half_solves_on_a_device(kind, shape, tmp_path, small_teams):
+    check_half_solve_sums(DEVICE, kind, shape, tmp_path)
 
 
 @pytest.mark.parametrize(("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file", "dealt"]))
 def test_several_devices_solve_to_the_bits_of_one(kind, count, shape, tmp_path, small_teams):
     check_team([f"host:{number}" for number in range(count)], kind, shape, tmp_path)
+
+
+def test_a_forward_solve_copies_no_tile_of_an_l_that_lies_on_the_devices(tmp_path, small_teams):
+    _, store = stored("dealt", 200, 16, tmp_path)
+    team = tuple(device_solver(name, budget_for(name, store, 8)) for name in store.devices)
+    fetched = []
+    for system in (False, True):
+        run = Pass("", is_traced=True)
+        solve(replace(team[0], team=team), store, np.ones((200, 3)), transposed=(system,), run=run)
+        fetched.append([record for track in run.tracks for record in track.records(0) if record.kind == "fetch"])
+    elsewhere = [(i, k) for i, k in store.grid.tiles() if i // 2 % 2 != k // 2 % 2]
+    assert not fetched[0] and len(fetched[1]) == len(elsewhere)
 
 
 def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(tmp_path, small_teams):

@@ -137,6 +137,7 @@ MODULES = {
     "solved": "ooc_chol.dense.factor.solved",
     "store_opening": "ooc_chol.dense.store_opening",
     "symmetric": "ooc_chol.dense.symmetric",
+    "trace_sums": "ooc_chol.dense.factor.trace_sums",
     "timing": "ooc_chol.dense.rates.timing",
     "together": "ooc_chol.dense.rates.together",
     "types": "ooc_chol.dense.rates.types",

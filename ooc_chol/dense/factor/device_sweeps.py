@@ -132,7 +132,8 @@ class DeviceSweeps(AbstractTeamSweeps):
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums, self._checks = needs.arrays, needs.sums, needs.checks
         self._streams = ScanStreams.of(device, COMPUTES, COPIES)
-        self._stream = self._streams.computing
+        self._stream = self._streams.computing  # of what is enqueued now
+        self._beside: AbstractStream | None = None
         # which tile is kept first, second, and so on; the last in stored order where none is given
         self._ranks = {} if store.devices else ranks
         self._room: _Room | None = None
@@ -211,6 +212,20 @@ class DeviceSweeps(AbstractTeamSweeps):
             return (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns * self._store.fmt.flops_factor
 
         return self._allocated.scan.over(order, flops)
+
+    def each(self, parts: Sequence[Tile]) -> Iterator[Tile]:
+        """In two streams by turns: the end of one call, which leaves a part of the device idle, is filled by the next."""
+        if len(parts) == 1:
+            yield parts[0]
+            return
+        computing, beside = self._streams.computing, self._beside or self._device.create_stream(f"{COMPUTES} beside")
+        self._beside = beside
+        beside.wait(computing.record())
+        for number, part in enumerate(parts):
+            self._stream = beside if number % 2 else computing
+            yield part
+        self._stream = computing
+        computing.wait(beside.record())
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         self._kernels.substitute(self._stream, l_kk, x_k, transposed=transposed)

@@ -57,6 +57,9 @@ class HostSweeps(AbstractSweeps):
         """Tiles in place, or read ahead."""
         return stream_tiles(self._store, order, self._track, columns)
 
+    def each(self, parts: Sequence[Tile]) -> Iterator[Tile]:
+        return iter(parts)
+
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         substitute(l_kk, x_k, transposed=transposed)
 

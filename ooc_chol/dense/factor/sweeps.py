@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple, Self
 
@@ -59,22 +59,27 @@ class AbstractSweeps(ABC):
     #: Rows of a block in which sums over a panel are taken.
     block_rows: int
 
-    def solve(self, x: Tile, *, first: int = 0, transposed: bool = False, left: Left | None = None) -> None:
-        """Solve ``L y = x``, or with L's adjoint, in place, with the triangle from tile row ``first`` on, where ``x`` begins.
+    def solve(self, *parts: Tile, first: int = 0, transposed: bool = False, left: Left | None = None) -> None:
+        """Solve ``L y = x``, or with L's adjoint, in place of parts that begin with tile row ``first``, as L then does.
 
-        Cost ``(n - n0)**2 m`` flops and one reading of that triangle. ``left`` becomes ``x - L y``, but for rounding in the sums
-        of products off the diagonal.
+        Cost ``(n - n0)**2 m`` flops and one reading of that triangle for all parts. ``left``, of one part, becomes ``x - L y``,
+        but for rounding in the sums of products off the diagonal.
         """
         (order,) = TriangularScheduler(first, transposed=transposed).schedule(self.grid).tasks
-        with closing(self.tiles(order, x.shape[1])) as tiles:
+        with closing(self.tiles(order, sum(x.shape[1] for x in parts))) as tiles:
             for (i, j), l_ij in tiles:
-                x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)
-                if i == j:  # x[i] = inv(L[i, i]) @ x[i]
-                    self.solve_block(l_ij, x_i, i, transposed=transposed, left=left)
-                elif transposed:  # x[j] -= L[i, j].T @ x[i]
-                    self.subtract(x_j, l_ij, x_i, transposed=True)
-                else:  # x[i] -= L[i, j] @ x[j]
-                    self.subtract(x_i, l_ij, x_j, transposed=False)
+                for x in self.each(parts):
+                    x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)
+                    if i == j:  # x[i] = inv(L[i, i]) @ x[i]
+                        self.solve_block(l_ij, x_i, i, transposed=transposed, left=left)
+                    elif transposed:  # x[j] -= L[i, j].T @ x[i]
+                        self.subtract(x_j, l_ij, x_i, transposed=True)
+                    else:  # x[i] -= L[i, j] @ x[j]
+                        self.subtract(x_i, l_ij, x_j, transposed=False)
+
+    @abstractmethod
+    def each(self, parts: Sequence[Tile]) -> Iterator[Tile]:
+        """Parts of the columns one after the other; what is asked for one of them does not wait for the one before it."""
 
     def solve_block(self, l_kk: Tile, x_k: Tile, k: int, *, transposed: bool, left: Left | None) -> None:
         """Solve for one block of rows, and say what that leaves."""

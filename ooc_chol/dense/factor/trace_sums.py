@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.inverse import ALONE, PANEL_BYTES, Turn, panel_width, panels_of
-from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs, PanelSums
+from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, Needs, PanelSums
 from ooc_chol.dense.factor.team_sweeps import by_all
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource, check_function
 from ooc_chol.runtime.passes import Pass
+
+#: Blocks of columns of B, or a multiple of that: 1, 2, 4 or 8 devices share them evenly.
+_BLOCKS = 8
+#: Fewest and most columns of a block, of which products run at full rate, and what their number is a multiple of.
+_LEAST_COLUMNS, _MOST_COLUMNS, _ALIGNED = 1024, 4096, 128
 
 
 class InverseTraces(NamedTuple):
@@ -93,19 +99,28 @@ def row_blocks(columns: range, n: int, height: int) -> list[tuple[range, float]]
     ]
 
 
+#: The diagonal of some panels of the inverse, and sums over the blocks of each by its first column.
+_PanelSums: TypeAlias = tuple[NDArray[np.float64], dict[int, list[NDArray[np.float64]]]]
+
+
 def inverse_traces(
     solver: AbstractSolver, store: AbstractStore, matrices: Sequence[FunctionSource], *, vectors: NDArray[np.float64], run: Pass
 ) -> InverseTraces:
     """Compute the sums of :meth:`ooc_chol.CholeskyFactor.inverse_traces`, a panel of the inverse at a time."""
     if team := solver.team_for(store):
 
-        def part(number: int) -> InverseTraces:
+        def part(number: int) -> _PanelSums:
             one, turn = team[number].without_locking(), Turn(number, len(team))
             return _inverse_traces(one, store, matrices, vectors=vectors, run=run, turn=turn)
 
         parts = by_all(team, store, [vectors], part)
-        return InverseTraces(*(np.sum(each, axis=0) for each in zip(*parts, strict=True)))
-    return _inverse_traces(solver, store, matrices, vectors=vectors, run=run, turn=ALONE)
+    else:
+        parts = [_inverse_traces(solver, store, matrices, vectors=vectors, run=run, turn=ALONE)]
+    totals = np.zeros((len(matrices), 1 + vectors.shape[1]))
+    for _, sums in sorted(panel for _, panels in parts for panel in panels.items()):  # in the order of one device
+        for each in sums:
+            totals += each
+    return InverseTraces(np.sum([diagonal for diagonal, _ in parts], axis=0), totals[:, 0], totals[:, 1:])
 
 
 def _inverse_traces(
@@ -116,10 +131,10 @@ def _inverse_traces(
     vectors: NDArray[np.float64],
     run: Pass,
     turn: Turn,
-) -> InverseTraces:
+) -> _PanelSums:
+    """The panels whose turn it is."""
     n, q = vectors.shape
-    diagonal, wanted = np.zeros((n, 1)), PanelSums(matrices, q)
-    totals = np.zeros((len(matrices), 1 + q))
+    diagonal, wanted, sums = np.zeros((n, 1)), PanelSums(matrices, q), dict[int, list[NDArray[np.float64]]]()
     with solver.opened(store, run, Needs((vectors, diagonal), sums=wanted)) as sweeps:
         sweeps.prepare(matrices)
         width = panel_width(store.grid, None, sweeps.columns_that_fit())
@@ -128,11 +143,10 @@ def _inverse_traces(
             sweeps.generate(_diagonal_of(panel), columns, range(1), found[columns.start : columns.stop])
             blocks = row_blocks(columns, n, sweeps.block_rows) if matrices else []
             parts = sweeps.panel_sums(panel, columns, [rows for rows, _ in blocks], sums=wanted, vectors=beside) if blocks else []
-            for (_, weight), part in zip(blocks, parts, strict=True):
-                totals += weight * part
+            sums[columns.start] = [weight * part for (_, weight), part in zip(blocks, parts, strict=True)]
         sweeps.take_back(found, diagonal)
         sweeps.finish()
-    return InverseTraces(diagonal[:, 0], totals[:, 0], totals[:, 1:])
+    return diagonal[:, 0], sums
 
 
 def _diagonal_of(panel: Tile) -> TileFunction:
@@ -143,6 +157,36 @@ def _diagonal_of(panel: Tile) -> TileFunction:
         out[:, 0] = panel.reshape(-1)[:: width + 1][:width]
 
     return take
+
+
+def column_blocks(columns: range) -> list[range]:
+    """Columns in blocks that are solved for by calls of their own, so that no bit depends on how many devices share them.
+
+    >>> [len(block) for block in column_blocks(range(20_000))]
+    [2560, 2560, 2560, 2560, 2560, 2560, 2560, 2080]
+    """
+    m = len(columns)
+    count = _BLOCKS * -(-m // (_BLOCKS * _MOST_COLUMNS))
+    width = max(_LEAST_COLUMNS, -(-m // (count * _ALIGNED)) * _ALIGNED)
+    return [columns[start : start + width] for start in range(0, m, width)]
+
+
+def column_groups(blocks: Sequence[range], most: int) -> list[list[range]]:
+    """Blocks in groups of at most so many columns, for one reading of L each; a block of more columns is cut.
+
+    >>> column_groups([range(0, 4), range(4, 8), range(8, 9)], 5)
+    [[range(0, 4)], [range(4, 8), range(8, 9)]]
+    >>> column_groups([range(0, 4), range(4, 5)], 3)
+    [[range(0, 3)], [range(3, 4), range(4, 5)]]
+    """
+    pieces = [block[start : start + most] for block in blocks for start in range(0, len(block), most)]
+    groups: list[list[range]] = []
+    for piece in pieces:
+        if groups and sum(map(len, groups[-1])) + len(piece) <= most:
+            groups[-1].append(piece)
+        else:
+            groups.append([piece])
+    return groups
 
 
 def half_solve_sums(
@@ -156,15 +200,18 @@ def half_solve_sums(
     run: Pass,
 ) -> HalfSolveSums:
     """Compute the sums of :meth:`ooc_chol.CholeskyFactor.half_solve_sums`, some columns of B at a time."""
-    if team := solver.team_for(store):
-        ends = np.linspace(0, len(columns), len(team) + 1).astype(int)
+    blocks = column_blocks(columns)
+    team = solver.team_for(store)[: len(blocks)]
+    if len(team) > 1:
+        ends = np.linspace(0, len(blocks), len(team) + 1).astype(int)
 
         def part(number: int) -> HalfSolveSums:
-            one, own = team[number].without_locking(), columns[ends[number] : ends[number + 1]]
-            return _half_solve_sums(one, store, matrix, own, vectors=vectors, width=width, run=run)
+            one, own = team[number].without_locking(), blocks[ends[number] : ends[number + 1]]
+            return _half_solve_sums(one, store, matrix, columns, blocks=own, vectors=vectors, width=width, run=run)
 
-        return HalfSolveSums(*map(np.concatenate, zip(*by_all(team, store, [vectors], part), strict=True)))
-    return _half_solve_sums(solver, store, matrix, columns, vectors=vectors, width=width, run=run)
+        parts = by_all(team, store, [vectors], part)
+        return HalfSolveSums(*(np.sum(each, axis=0) for each in zip(*parts, strict=True)))
+    return _half_solve_sums(solver, store, matrix, columns, blocks=blocks, vectors=vectors, width=width, run=run)
 
 
 def _half_solve_sums(
@@ -173,26 +220,39 @@ def _half_solve_sums(
     matrix: FunctionSource,
     columns: range,
     *,
+    blocks: Sequence[range],
     vectors: NDArray[np.float64],
     width: int | None,
     run: Pass,
 ) -> HalfSolveSums:
+    """Those of some blocks of the columns, zero for others."""
     n, m, q = store.grid.n, len(columns), vectors.shape[1]
     squares, products = np.zeros((m, 1)), np.zeros((m, q))
     with solver.opened(store, run, Needs((vectors, squares, products))) as sweeps:
         sweeps.prepare([matrix])
         fitting = sweeps.columns_that_fit()
-        step = min(m, fitting or m, width or fitting or max(1, PANEL_BYTES // (8 * n)))
-        beside, column_squares, column_products = sweeps.allocate(step)
-        for start in range(0, m, step):
-            part = slice(start, min(start + step, m))
-            y = sweeps.array(n, part.stop - start)
-            sweeps.fill(matrix, columns[part], y)
-            sweeps.solve(y)
-            sweeps.add_column_squares(y, column_squares[part, 0])
-            if q:
-                sweeps.set_product(y, beside, column_products[part])
+        if fitting is None:  # the host, which is alone
+            blocks, fitting = [columns], max(1, PANEL_BYTES // (8 * n)) if width is None else m
+        groups = column_groups(blocks, min(fitting, width or fitting))
+        beside, column_squares, column_products = sweeps.allocate(max(sum(map(len, group)) for group in groups))
+        for group in groups:
+            parts = _apart(sweeps, [len(block) for block in group])
+            for y, block in zip(sweeps.each(parts), group, strict=True):
+                sweeps.fill(matrix, block, y)
+            sweeps.solve(*parts)
+            for y, block in zip(sweeps.each(parts), group, strict=True):
+                at = slice(block.start - columns.start, block.stop - columns.start)
+                sweeps.add_column_squares(y, column_squares[at, 0])
+                if q:
+                    sweeps.set_product(y, beside, column_products[at])
         sweeps.take_back(column_squares, squares)
         sweeps.take_back(column_products, products)
         sweeps.finish()
     return HalfSolveSums(squares[:, 0], products)
+
+
+def _apart(sweeps: AbstractSweeps, widths: Sequence[int]) -> list[Tile]:
+    """Arrays of so many columns each, one behind the other in the room for columns."""
+    n = sweeps.grid.n
+    room, ends = sweeps.array(n * sum(widths), 1), np.cumsum([0, *widths]).tolist()
+    return [room[n * start : n * end].reshape(n, end - start) for start, end in pairwise(ends)]

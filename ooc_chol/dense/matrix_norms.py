@@ -16,16 +16,11 @@ from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, foreseen_pivot, sample_starts, sample_step
-from ooc_chol.process.garbage_collector import collector_off
-from ooc_chol.process.threads import OwnThread, start
-from ooc_chol.runtime.passes import Pass, Track, finish
-from ooc_chol.runtime.shutdown import abort_all, devices_closed
+from ooc_chol.runtime.passes import Pass, Track, enqueued_in_turns, finish
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
 STREAMS = 2
-#: Instead of what a share of tiles yields, once it is measured.
-_OVER = object()
 #: Most tiles, one below the other, that a GPU makes and multiplies at once: one thread starts all kernels of a pass, and a tile
 #: has half as many then.
 _MOST_STACKED = 4
@@ -148,7 +143,6 @@ def measure_tiles(
     products: dict[int, ProbedSums] = {}
     forms: dict[int, NDArray[np.float64]] = {}  # or products
     began: list[float] = []
-    errors: list[BaseException] = []
 
     def measure_share(number: int) -> Iterator[None]:
         device = devices[number]
@@ -167,25 +161,7 @@ def measure_tiles(
         elif vectors is not None:
             forms[number] = products[number].total(streams[0])
 
-    def measure_all() -> None:
-        """Enqueue for all devices in turn: threads of their own would wait for each other at each launch."""
-        try:
-            left = {number: measure_share(number) for number in range(len(devices))}
-            while left:
-                for number in list(left):
-                    with devices[number].current():
-                        if next(left[number], _OVER) is _OVER:
-                            del left[number]
-        except BaseException as error:  # raised below, on the calling thread
-            errors.append(error)
-            abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
-
-    thread = OwnThread(measure_all, (), "norms")
-    with collector_off(), devices_closed(devices, [thread]):
-        start(thread)
-        thread.wait()
-        if errors:
-            raise errors[0]
+    with enqueued_in_turns(devices, measure_share, "norms"):
         # Each tile was measured by one device; what it wrote is read before the devices close.
         norms, diagonal = (
             sum(parts) for parts in zip(*[(each.norms(), each.diagonal()) for each in surveys.values()], strict=True)

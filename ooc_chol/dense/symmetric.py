@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,11 +16,14 @@ from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
 from ooc_chol.process.team import map_in_threads
-from ooc_chol.runtime.passes import device_for_a_pass, finish, on_each_device
+from ooc_chol.runtime.passes import enqueued_in_turns, finish
 from ooc_chol.runtime.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
 
-#: Rows and columns of the tiles that the host and a GPU make at once.
-_HOST_TILE, _DEVICE_TILE = 512, 2048
+#: Rows and columns of the tiles that the host and a GPU make at once, and the share of a GPU's budget that one may take: else it
+#: is halved. One thread starts all kernels, of which tiles twice as large have a quarter.
+_HOST_TILE, _DEVICE_TILE, _TILE_SHARE = 512, 4096, 8
+#: Streams of a device with tile rows of their own: one makes entries while the other multiplies.
+_STREAMS = 2
 #: Rows from which on another GPU is worth its opening.
 LEAST_ROWS = 16384
 
@@ -90,20 +92,33 @@ def symm(
     if device_kind(names[0]).is_in_host_memory or not A.is_made_on_cuda:
         return _on_host(A, x, wanted, beside).reshape(shape)
     budget = default_budget(names) if given_budget is None else given_budget
-    x = np.ascontiguousarray(x)
-    y = np.empty((len(wanted), x.shape[1]))
-    names = names[: max(1, len(wanted) // LEAST_ROWS)]
-    ends = np.linspace(wanted.start, wanted.stop, len(names) + 1).astype(int).tolist()
+    return multiply_on_each(names, A, np.ascontiguousarray(x), budget, rows=wanted, columns=beside).reshape(shape)
 
-    def multiplied(number: int) -> None:
-        own = range(ends[number], ends[number + 1])
-        part = y[own.start - wanted.start : own.stop - wanted.start]
-        with device_for_a_pass(lambda: open_tile_device(names[number]), nullcontext()) as device:
-            multiply_on(device, A, (x, part), budget, rows=own, columns=beside)
 
-    with page_locked(names, filled=[x, y]):
-        on_each_device(len(names), multiplied)
-    return y.reshape(shape)
+def multiply_on_each(
+    names: Sequence[str], a: FunctionSource, x: NDArray[np.float64], budget_bytes: int, *, rows: range, columns: range
+) -> NDArray[np.float64]:
+    """``A[rows, columns] @ x`` on devices that share the rows in whole tiles: no bit depends on how many they are."""
+    y, nb = np.empty((len(rows), x.shape[1])), tile_order(budget_bytes, max(len(rows), len(columns)))
+    spans = _spans(rows, nb)
+    names = names[: max(1, min(len(rows) // LEAST_ROWS, len(spans)))]
+    ends = np.linspace(0, len(spans), len(names) + 1).astype(int)
+
+    def multiplied(number: int) -> Iterator[None]:
+        own = range(spans[ends[number]].start, spans[ends[number + 1] - 1].stop)
+        part = y[own.start - rows.start : own.stop - rows.start]
+        return multiply_on(opened[number], a, (x, part), budget_bytes, nb=nb, rows=own, columns=columns)
+
+    with page_locked(names, fresh=y, filled=[x]):
+        opened = [open_tile_device(name) for name in names]
+        with enqueued_in_turns(opened, multiplied, "symm"):
+            return y
+
+
+def tile_order(budget_bytes: int, largest: int) -> int:
+    """Rows and columns of a tile on a device of this budget, of a matrix of at most so many."""
+    nb = _DEVICE_TILE if budget_bytes >= _TILE_SHARE * 8 * _DEVICE_TILE**2 else _DEVICE_TILE // 2
+    return min(nb, largest)
 
 
 def _spans(whole: range, size: int) -> list[range]:
@@ -131,36 +146,43 @@ def multiply_on(
     arrays: tuple[NDArray[np.float64], NDArray[np.float64]],
     budget_bytes: int,
     *,
-    rows: range | None = None,
-    columns: range | None = None,
-) -> None:
-    """``y = A[rows, columns] @ x`` on one device, as many columns of ``x`` at a time as fit."""
+    nb: int,
+    rows: range,
+    columns: range,
+) -> Iterator[None]:
+    """``y = A[rows, columns] @ x`` on one device, a tile row at each ``next``, and as many columns of ``x`` at a time as fit."""
     x, y = arrays
-    wanted, beside = range(a.n) if rows is None else rows, range(a.n) if columns is None else columns
     n, m = x.shape
-    nb = min(_DEVICE_TILE, max(n, len(wanted)))
-    fixed = device.kernels.workspace_bytes(nb) + 8 * nb * nb + 3 * PAGE_BYTES
-    width = min(m, (budget_bytes - fixed) // (8 * (n + nb)))
+    fixed = device.kernels.workspace_bytes(nb) + _STREAMS * 8 * nb * nb + 4 * PAGE_BYTES
+    width = min(m, (budget_bytes - fixed) // (8 * (n + _STREAMS * nb)))
     if width < 1:
         advice = "it holds no column beside a tile; give a larger memory_budget"
-        raise BudgetError(f"product on {device.name}", fixed + 8 * (n + nb), budget_bytes, advice)
-    # the slot holds rows of the product: staging buffers, where copies need them, are as large as a slot
+        raise BudgetError(f"product on {device.name}", fixed + 8 * (n + _STREAMS * nb), budget_bytes, advice)
+    # slots hold rows of the product: staging buffers, where copies need them, are as large as a slot
     slot = 8 * nb * width
-    arena = device.allocate(1, slot, nb, [spec for size in (nb * nb, n * width) for spec in vector_arrays((size,), 1)])
+    arena = device.allocate(_STREAMS, slot, nb, [*vector_arrays((nb * nb,), _STREAMS), *vector_arrays((n * width,), 1)])
     device.prepare(a.prepare)
-    kernels, stream = device.kernels.create_solves(), device.create_stream("symm")
+    kernels, streams = device.kernels.create_solves(), [device.create_stream(f"symm-{number}") for number in range(_STREAMS)]
     for start in range(0, m, width):
         part = slice(start, min(start + width, m))
         wide = part.stop - part.start
-        right, target = arena.arrays[1][: n * wide].reshape(n, wide), arena.tile(0, (nb, wide))
-        copy_columns_in(device, stream, x, right, slot_bytes=slot, columns=part)
-        for span in _spans(wanted, nb):
+        right = arena.arrays[_STREAMS][: n * wide].reshape(n, wide)
+        for stream in streams[1:]:  # they are done with the columns before
+            streams[0].wait(stream.record())
+        copy_columns_in(device, streams[0], x, right, slot_bytes=slot, columns=part)
+        for stream in streams[1:]:
+            stream.wait(streams[0].record())
+        for number, span in enumerate(_spans(rows, nb)):
+            turn = number % _STREAMS
+            stream, target = streams[turn], arena.tile(turn, (len(span), wide))
             device.generate(stream, zeros, span, range(wide), target)
-            for cols in _spans(beside, nb):  # y[i] += A[i, j] @ x[j]
-                made = arena.arrays[0][: len(span) * len(cols)].reshape(len(span), len(cols))
+            for cols in _spans(columns, nb):  # y[i] += A[i, j] @ x[j]
+                made = arena.arrays[turn][: len(span) * len(cols)].reshape(len(span), len(cols))
                 device.generate(stream, a.function, span, cols, made)
-                those = right[cols.start - beside.start : cols.stop - beside.start]
-                kernels.add_product(stream, target[: len(span)], made, those)
-            own = y[span.start - wanted.start : span.stop - wanted.start]
-            copy_columns_out(device, stream, target[: len(span)], own, slot_bytes=slot, columns=part)
-    finish(device, [stream])
+                kernels.add_product(stream, target, made, right[cols.start - columns.start : cols.stop - columns.start])
+            own = y[span.start - rows.start : span.stop - rows.start]
+            copy_columns_out(device, stream, target, own, slot_bytes=slot, columns=part)
+            finish(device, ())  # it may have been aborted
+            yield
+    yield  # another device may have a row more
+    finish(device, streams)

@@ -16,7 +16,8 @@ from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AnyDevice, BlockIndex, BlockKey, KernelSetT
 from ooc_chol.process.fork_safety import new_rlock, renewed_in_child
 from ooc_chol.process.garbage_collector import collector_off
-from ooc_chol.runtime.shutdown import devices_closed
+from ooc_chol.process.threads import OwnThread, start
+from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tracing.records import StreamRole, TraceRecord
 
 _Result = TypeVar("_Result")
@@ -24,6 +25,8 @@ _Result = TypeVar("_Result")
 #: An event of a device, or nanoseconds of ``time.perf_counter_ns``.
 Moment: TypeAlias = AbstractEvent | int
 
+#: Instead of what work yields, once it is over.
+_OVER = object()
 #: Guards the sums and records of all matrices; held for microseconds, once a pass. No part of them, which may be pickled. One
 #: thread may take it twice: a generator of panels that nobody holds any more ends wherever Python collects garbage.
 _ADDING = new_rlock()
@@ -58,6 +61,35 @@ def side_by_side(devices: Sequence[AnyDevice], work: Callable[[int], None]) -> N
         of(0)
     else:
         on_each_device(len(devices), of)
+
+
+@contextmanager
+def enqueued_in_turns(devices: Sequence[AnyDevice], work: Callable[[int], Iterator[None]], name: str) -> Iterator[None]:
+    """Enqueue all that ``work(number)`` does for each device, in turns up to its next ``yield``; devices close behind the block.
+
+    One thread does it: threads of their own would wait for each other at each launch.
+    """
+    errors: list[BaseException] = []
+
+    def enqueue() -> None:
+        try:
+            left = {number: work(number) for number in range(len(devices))}
+            while left:
+                for number in list(left):
+                    with devices[number].current():
+                        if next(left[number], _OVER) is _OVER:
+                            del left[number]
+        except BaseException as error:  # raised below, on the calling thread
+            errors.append(error)
+            abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
+
+    thread = OwnThread(enqueue, (), name)
+    with collector_off(), devices_closed(devices, [thread]):
+        start(thread)
+        thread.wait()
+        if errors:
+            raise errors[0]
+        yield
 
 
 def finish(device: AnyDevice, streams: Sequence[AbstractStream]) -> None:

@@ -26,9 +26,11 @@ from tests.inside.dense import (
     multiply_on,
     solve,
     solve_there_and_back,
+    tile_order,
     trace_sums,
 )
 from tests.inside.ground import whole_pages
+from tests.inside.kernels import TileDevice
 from tests.inside.memory import FunctionSource
 from tests.inside.runtime import Pass
 from tests.inside.tasks import TileGrid
@@ -197,11 +199,11 @@ def check_product(device: str, n: int, m: int) -> None:
     d, x = symmetric(n, seed=5), np.random.default_rng(6).standard_normal((n, m))
     with closing(open_device(device)) as opened:
         tile = min(n, 2048)
-        least = opened.kernels.workspace_bytes(tile) + 8 * tile**2 + 16384
-    for budget in (least + 8 * (n + tile), least + 8 * (n + tile) * (m // 2 + 1)):
+        least = opened.kernels.workspace_bytes(tile) + 16 * tile**2 + 16384
+    for budget in (least + 8 * (n + 2 * tile), least + 8 * (n + 2 * tile) * (m // 2 + 1)):
         y = np.full_like(x, np.nan)
         with page_locked(device, filled=[x, y]), closing(open_device(device)) as opened, opened.current():
-            multiply_on(opened, symmetric_source(d), (x, y), budget)
+            multiply_by(opened, d, (x, y), budget)
         assert (np.abs(y - (d.astype(np.longdouble) @ x)) <= product_bound(d, x)).all()
     rows, columns = range(n // 3, n), range(n // 4, n - n // 5)
     part, right = d[rows.start :, columns.start : columns.stop], np.ascontiguousarray(x[: len(columns)])
@@ -210,6 +212,18 @@ def check_product(device: str, n: int, m: int) -> None:
     assert (np.abs(found - (part.astype(np.longdouble) @ right)) <= product_bound(part, right)).all()
     with pytest.raises(ValueError, match="not inside"):
         oc.symm(symmetric_source(d), right, rows=range(n + 1), columns=columns, devices=device)
+
+
+def multiply_by(
+    opened: TileDevice,
+    d: NDArray[np.float64],
+    arrays: tuple[NDArray[np.float64], NDArray[np.float64]],
+    budget: int,
+) -> None:
+    """``y = d @ x`` on one device."""
+    nb, whole = tile_order(budget, len(d)), range(len(d))
+    for _ in multiply_on(opened, symmetric_source(d), arrays, budget, nb=nb, rows=whole, columns=whole):
+        pass
 
 
 def check_team(devices: Sequence[str], kind: str, shape: tuple[int, int, int], folder: Path) -> None:

@@ -20,6 +20,7 @@ from tests.host.device_solves import (
     check_product,
     check_solves,
     check_team,
+    multiply_by,
     share_all,
     stored,
     symmetric,
@@ -27,7 +28,8 @@ from tests.host.device_solves import (
 )
 from tests.host.stored_factors import STORES, random_spd
 from tests.host.turns import in_turn
-from tests.inside.dense import FileStore, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on, solve
+from tests.inside.dense import FileStore, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on_each, solve
+from tests.inside.dense import symmetric as symmetric_products
 from tests.inside.runtime import Pass
 from tests.tolerances import gamma, product_bound
 
@@ -108,6 +110,23 @@ def test_products_on_a_device(n, m):
     check_product(DEVICE, n, m)
 
 
+def test_products_on_several_devices_have_the_bits_of_one(monkeypatch):
+    for name, rows in (("LEAST_ROWS", 32), ("_DEVICE_TILE", 64)):
+        monkeypatch.setattr(symmetric_products, name, rows)
+    d, x = symmetric(700, 5), np.random.default_rng(6).standard_normal((600, 9))
+    where, names = {"rows": range(30, 700), "columns": range(50, 650)}, [f"host:{number}" for number in range(4)]
+    found = [multiply_on_each(names[:count], symmetric_source(d), x, 1 << 24, **where) for count in (1, 2, 3, 4)]
+    assert (np.abs(found[0] - d[30:, 50:650].astype(np.longdouble) @ x) <= product_bound(d[30:, 50:650], x)).all()
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+    def faulty(rows, cols, out, stream):
+        assert rows.start < 500, "no such rows"
+        out[...] = 0.0
+
+    with pytest.raises(AssertionError, match="no such rows"):
+        multiply_on_each(names, oc.from_function(700, faulty), x, 1 << 24, **where)
+
+
 def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tmp_path):
     a, store = stored("memory", 200, 32, tmp_path)
     opened = []
@@ -176,7 +195,7 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
         solve(device_solver(DEVICE, 5000), store, b, transposed=(False,), run=Pass(""))
     solve(device_solver(DEVICE, refused.value.needed_bytes), store, b, transposed=(False,), run=Pass(""))
     with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_device(DEVICE)) as opened:
-        multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
+        multiply_by(opened, symmetric(50, 1), (np.ones((50, 1)), np.ones((50, 1))), 1000)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ NAMES = {
     "ooc_chol.dense.stores.zarr_claim": ("Claim",),
     "ooc_chol.dense.stores.zarr_layout": ("GroupShape",),
     "ooc_chol.dense.stores.zarr_store": ("ZarrStore",),
-    "ooc_chol.dense.symmetric": ("multiply_on",),
+    "ooc_chol.dense.symmetric": ("multiply_on", "multiply_on_each", "tile_order"),
     "ooc_chol.dense.time_shares": ("KINDS", "seconds_by_kind"),
 }
 MODULES = {

@@ -34,7 +34,7 @@ NAMES = {
     "ooc_chol.apps.geostat.estimation.fit_search": ("Search",),
     "ooc_chol.apps.geostat.estimation.fit_warnings": ("bound_text", "independent_loglik"),
     "ooc_chol.apps.geostat.estimation.gradient": ("assembled", "score"),
-    "ooc_chol.apps.geostat.estimation.likelihood": ("correlation_of", "evaluated"),
+    "ooc_chol.apps.geostat.estimation.likelihood": ("correlation_of", "evaluated", "random_signs"),
     "ooc_chol.apps.geostat.estimation.nested_warnings": ("structure_warnings",),
     "ooc_chol.apps.geostat.estimation.objective": ("LikelihoodOptions", "Objective", "profiled"),
     "ooc_chol.apps.geostat.estimation.optimizers": ("search_from",),

@@ -19,6 +19,7 @@ from tests.apps.geostat.few_tiles import (
     profile_log_likelihood_gradient,
 )
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, MONTE_CARLO_ERRORS, TWO_ROUTES
+from tests.inside.geostat import random_signs
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -144,6 +145,13 @@ def test_probes_are_those_of_the_seed():
         log_likelihood_gradient(observations, model, traces="probes", probes=8, seed=seed).gradient for seed in (3, 3, 4)
     )
     assert np.array_equal(first, again) and not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(("n", "probes"), [(1, 2), (7, 3), (1000, 64)])
+def test_probes_are_those_that_numpy_chooses(n, probes):
+    signs = random_signs(n, probes, seed=5)
+    assert np.array_equal(signs, np.random.default_rng(5).choice([-1.0, 1.0], size=(n, probes)))
+    assert signs.dtype == np.float64 and signs.flags.c_contiguous
 
 
 @pytest.mark.parametrize(

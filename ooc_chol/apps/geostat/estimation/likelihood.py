@@ -230,8 +230,13 @@ def whiten_with_probes(factor: oc.CholeskyFactor, observations: Observations, pr
 
 
 def random_signs(n: int, probes: int, seed: int) -> NDArray[np.float64]:
-    """Probes of independent signs, ``(n, probes)``."""
-    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(n, probes))
+    """Probes of independent signs, ``(n, probes)``: those that NumPy's ``choice`` draws, which takes longer."""
+    count = n * probes
+    words = np.random.default_rng(seed).bit_generator.random_raw(-(-count // 2)).astype("<u8", copy=False)
+    signs = (words.view("<u4")[:count] >> 31).astype(np.float64)  # the first bit of each half of a word, the lower half first
+    signs *= 2.0
+    signs -= 1.0
+    return signs.reshape(n, probes)
 
 
 @contextmanager

@@ -80,6 +80,7 @@ ALLOWED = {
     "hardware/memory_limits.py control_groups": _PROC,
     "hardware/memory_limits.py _mounts": _PROC,
     "hardware/memory_limits.py _fields": _PROC,
+    "memory/pages.py _counts_addresses": _PROC,
     "hardware/memory_limits.py _number": _PROC,
     "files/inputs.py input_file": "the door",
     "extras.py _direct_url": "a file of the installation",

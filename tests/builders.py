@@ -87,7 +87,7 @@ def page_locked(name: str, *, fresh: Any = None, filled: Sequence[Any] = ()) -> 
 
 def device_solver(name: str, budget_bytes: int, fmt: PrecisionFormat = FP64) -> DeviceSolver:
     """A solver on the named device, for factors in ``fmt``."""
-    return DeviceSolver(lambda: open_device(name, fmt=fmt), lambda arrays: page_locked(name, filled=arrays), budget_bytes)
+    return DeviceSolver(lambda: open_device(name, fmt=fmt), lambda arrays: page_locked(name, filled=arrays), lambda: budget_bytes)
 
 
 # sources and stores

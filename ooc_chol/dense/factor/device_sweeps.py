@@ -339,7 +339,8 @@ class DeviceSolver(AbstractTeamSolver):
     open_device: Callable[[], TileDevice]
     #: ``page_locked(arrays)`` page-locks host memory inside a ``with`` block
     page_locked: Callable[[Sequence[NDArray[Any]]], AbstractContextManager[None]]
-    budget_bytes: int  #: Most bytes on the device
+    #: Most bytes on the device: asked when it is opened, as a driver takes longer to answer than to factor a small matrix
+    budget: Callable[[], int]
     team: tuple[DeviceSolver, ...] = ()  #: This one and those of all other devices that factored, where there are several
 
     def takes(self, store: AbstractStore, columns: int) -> bool:
@@ -358,7 +359,7 @@ class DeviceSolver(AbstractTeamSolver):
         """Sweeps on the device, which keeps tiles by ``ranks``; copies reach L and the arrays in place where they can."""
         with device_for_a_pass(self.open_device, self.reaching(store, [*needs.arrays, *needs.locked])) as device:
             track = track_of_l(run, device.name)
-            sweeps = DeviceSweeps(device, store, budget_bytes=self.budget_bytes, needs=needs, track=track, ranks=ranks)
+            sweeps = DeviceSweeps(device, store, budget_bytes=self.budget(), needs=needs, track=track, ranks=ranks)
             try:
                 yield sweeps
             finally:

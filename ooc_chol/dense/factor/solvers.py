@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.formats import PrecisionFormat
@@ -18,9 +19,9 @@ def solver_of(devices: Sequence[str], budget_bytes: Callable[[int], int], fmt: P
     """
     if device_kind(devices[0]).is_in_host_memory:
         return None
-    team = tuple(_solver(name, budget_bytes(number), fmt) for number, name in enumerate(devices))
+    team = tuple(_solver(name, partial(budget_bytes, number), fmt) for number, name in enumerate(devices))
     return replace(team[0], team=team)
 
 
-def _solver(name: str, budget_bytes: int, fmt: PrecisionFormat) -> DeviceSolver:
-    return DeviceSolver(lambda: open_tile_device(name, fmt=fmt), lambda arrays: page_locked([name], filled=arrays), budget_bytes)
+def _solver(name: str, budget: Callable[[], int], fmt: PrecisionFormat) -> DeviceSolver:
+    return DeviceSolver(lambda: open_tile_device(name, fmt=fmt), lambda arrays: page_locked([name], filled=arrays), budget)

@@ -22,7 +22,7 @@ from ooc_chol.runtime.passes import Pass
 #: Blocks of columns of B, or a multiple of that: 1, 2, 4 or 8 devices share them evenly.
 _BLOCKS = 8
 #: Fewest and most columns of a block, of which products run at full rate, and what their number is a multiple of.
-_LEAST_COLUMNS, _MOST_COLUMNS, _ALIGNED = 1024, 4096, 128
+_LEAST_COLUMNS, _MOST_COLUMNS, _ALIGNED = 1024, 8192, 128
 
 
 class InverseTraces(NamedTuple):

@@ -8,7 +8,7 @@ said elsewhere (:mod:`ooc_chol.kernels.interfaces`): a device knows bytes, strea
 
 from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AbstractDeviceMemory, AnyDevice, ArraySpec
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT, KernelSetT_co
-from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
+from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction, Turns
 from ooc_chol.interfaces.tiers import (
     AbstractEvictionPolicy,
     AbstractLocking,
@@ -45,4 +45,5 @@ __all__ = [
     "Tiers",
     "Tile",
     "TileFunction",
+    "Turns",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 #: Whatever array the device's kernels take: a NumPy array on the host, a CuPy array on CUDA.
@@ -17,7 +17,7 @@ class AbstractEvent(ABC):
 
     @abstractmethod
     def query(self) -> bool:
-        """Tell whether all work before the event is complete."""
+        """Tell whether all work before the event is complete, or given up since something failed."""
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -48,3 +48,8 @@ class AbstractStream(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Block the calling thread until the stream is empty; raise its error, if any."""
+
+
+#: Work that is enqueued piece by piece: each yields what must be complete before the next one, or None. Whoever asks for a piece
+#: has made its device current; between two pieces it may be another one.
+Turns: TypeAlias = Iterator[AbstractEvent | None]

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, TypeAlias, TypeVar, final
+from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 
 from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import one_line
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AnyDevice, BlockIndex, BlockKey, KernelSetT
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AnyDevice, BlockIndex, BlockKey, KernelSetT, Turns
 from ooc_chol.process.fork_safety import new_rlock, renewed_in_child
 from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.threads import OwnThread, start
@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 Moment: TypeAlias = AbstractEvent | int
 
 #: Instead of what work yields, once it is over.
-_OVER = object()
+_OVER: Any = object()
 #: Guards the sums and records of all matrices; held for microseconds, once a pass. No part of them, which may be pickled. One
 #: thread may take it twice: a generator of panels that nobody holds any more ends wherever Python collects garbage.
 _ADDING = new_rlock()
@@ -63,22 +63,41 @@ def side_by_side(devices: Sequence[AnyDevice], work: Callable[[int], None]) -> N
         on_each_device(len(devices), of)
 
 
-@contextmanager
-def enqueued_in_turns(devices: Sequence[AnyDevice], work: Callable[[int], Iterator[None]], name: str) -> Iterator[None]:
-    """Enqueue all that ``work(number)`` does for each device, in turns up to its next ``yield``; devices close behind the block.
+def take_turns(devices: Sequence[AnyDevice], work: Callable[[int], Turns]) -> None:
+    """Enqueue all that ``work(number)`` does for each device, in turns up to its next ``yield``.
 
-    One thread does it: threads of their own would wait for each other at each launch.
+    The calling thread does it for all: threads of their own would wait for each other at each launch. A device whose event is
+    not complete is passed over while others are left.
     """
+    left = {number: work(number) for number in range(len(devices))}
+    awaited: dict[int, AbstractEvent] = {}
+    while left:
+        is_idle = True
+        for number in list(left):
+            if (event := awaited.get(number)) is not None:
+                if len(left) > 1 and not event.query():
+                    continue
+                event.synchronize()  # also of one that is complete: it says what went wrong
+                del awaited[number]
+            is_idle = False
+            with devices[number].current():
+                found = next(left[number], _OVER)
+            if found is _OVER:
+                del left[number]
+            elif found is not None:
+                awaited[number] = found
+        if is_idle:
+            time.sleep(0)  # other threads may have the interpreter; a true sleep would take longer than the kernels of a launch
+
+
+@contextmanager
+def enqueued_in_turns(devices: Sequence[AnyDevice], work: Callable[[int], Turns], name: str) -> Iterator[None]:
+    """Enqueue on a thread what :func:`take_turns` does; devices close behind the block."""
     errors: list[BaseException] = []
 
     def enqueue() -> None:
         try:
-            left = {number: work(number) for number in range(len(devices))}
-            while left:
-                for number in list(left):
-                    with devices[number].current():
-                        if next(left[number], _OVER) is _OVER:
-                            del left[number]
+            take_turns(devices, work)
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
             abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it

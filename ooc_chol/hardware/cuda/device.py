@@ -297,7 +297,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
 
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Tell whether the copy is complete: after an abort, only where the block lies in memory page-locked for a run."""
-        if not event.query():
+        if not (isinstance(event, DeviceEvent) and event.event.done):  # one that failed would answer a query, too
             return False
         return not self._aborted or self._on_device(tier, index) is not None or self._stored_in_place(tier, index) is not None
 

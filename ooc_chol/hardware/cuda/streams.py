@@ -14,6 +14,8 @@ from ooc_chol.interfaces import AbstractEvent, AbstractStream
 from ooc_chol.process.threads import OwnThread, start, wait_out
 
 Callback: TypeAlias = Callable[[BaseException | None], None]
+#: The word of ``cudaEventQuery`` for what is still to come; any other one is zero, or an error.
+_NOT_READY = 600
 
 
 class StreamOwner(Protocol):
@@ -41,7 +43,7 @@ class DeviceEvent(AbstractEvent):
         self.event = event
 
     def query(self) -> bool:
-        return bool(self.event.done)
+        return bool(cp.cuda.runtime.eventQuery(self.event.ptr) != _NOT_READY)
 
     def synchronize(self) -> None:
         """Wait until complete; raise what a host function of the device raised."""

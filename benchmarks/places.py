@@ -44,4 +44,4 @@ def place_of(device: str) -> Place:
         return Place(np, SimpleNamespace(enqueue=lambda operation: operation()), False)
     import cupy as cp
 
-    return Place(cp, SimpleNamespace(stream=cp.cuda.Stream.null, name="compute"), True)
+    return Place(cp, SimpleNamespace(stream=cp.cuda.Stream.null, record=cp.cuda.Stream.null.record, name="compute"), True)

@@ -43,7 +43,7 @@ class Gpu:
         self._cupy, self._stream = cp, cp.cuda.Stream(non_blocking=True)
 
     def stream(self):
-        return SimpleNamespace(stream=self._stream)
+        return SimpleNamespace(stream=self._stream, record=self._stream.record)
 
     def bring(self, a):
         found = self._cupy.asarray(a)

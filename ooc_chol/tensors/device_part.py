@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier, BlockIndex, Tile
+from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier, BlockIndex, Tile, Turns
 from ooc_chol.kernels.interfaces.tensors import PanelSlices, Slices, TensorDevice
 from ooc_chol.runtime.passes import BlockNames, Moment, Pass, finish
 from ooc_chol.sparse.panels import bring_panel
@@ -21,7 +21,7 @@ from ooc_chol.tensors.storage import GivenPanels, HostBlocks, HostParts
 #: Names of streams in a trace.
 _COMPUTES, _BRINGS, _SENDS = "compute", "copy-in", "copy-out"
 #: What is done with a group: its number, its slices (s, m, n), and what their thresholds begin with.
-UseGroup: TypeAlias = Callable[["TensorPart", int, Slices, Tile | None], None]
+UseGroup: TypeAlias = Callable[["TensorPart", int, Slices, Tile | None], Turns]
 
 
 class PanelTiles(NamedTuple):
@@ -89,15 +89,15 @@ class TensorPart:
 
     # groups of slices
 
-    def over_groups(self, use: UseGroup, *, with_warm: bool) -> None:
-        """Use all groups: those that pass are brought, and returned if what their thresholds begin with is, too."""
+    def over_groups(self, use: UseGroup, *, with_warm: bool) -> Turns:
+        """Enqueue: use all groups. Those that pass are brought, and returned if what their thresholds begin with is, too."""
         groups, kept = self.share.groups, self.share.kept_groups
         passing = [(group,) for group in groups[kept:]]
         order = interleaved(passing, [(group,) for group in groups[:kept]])
         brought, used = 0, 0
         for (group,) in order:
             if group in groups[:kept]:
-                use(self, group, *self._kept_group(group))
+                yield from use(self, group, *self._kept_group(group))
                 continue
             while brought < min(len(passing), used + len(self._used)):
                 self._bring_group(passing[brought][0], brought % len(self._used), with_warm=with_warm)
@@ -105,7 +105,7 @@ class TensorPart:
             slot, used = used % len(self._used), used + 1
             slices, warm = self._passing_group(group, slot)
             self.computing.wait(self._arrived[slot])
-            use(self, group, slices, warm)
+            yield from use(self, group, slices, warm)
             self._send_group(group, slot, is_changed=with_warm)
 
     def _bring_group(self, group: int, slot: int, *, with_warm: bool) -> None:
@@ -162,7 +162,7 @@ class TensorPart:
 
     # panels of columns
 
-    def over_panels(self, parts: Sequence[TensorPart], momentum: float) -> None:
+    def over_panels(self, parts: Sequence[TensorPart], momentum: float) -> Turns:
         """Enqueue: transform each panel back, fill in its missing entries, and transform it."""
         kernels, basis = self.device.kernels, self._arrays["basis"]
         for panel, tiles, slot in self._panels(lambda panel, slot: self._bring_panel(panel, slot, parts)):
@@ -173,8 +173,9 @@ class TensorPart:
             kernels.transform(self.computing, basis, tiles.x, tiles.z)
             self.tell_work(begun, f"panel {panel}", 4 * basis.size * tiles.x.shape[1])
             self._send_panel(panel, slot, tiles, parts, with_x=True)
+            yield None
 
-    def over_given(self, parts: Sequence[TensorPart], given: GivenPanels, *, with_mask: bool) -> None:
+    def over_given(self, parts: Sequence[TensorPart], given: GivenPanels, *, with_mask: bool) -> Turns:
         """Enqueue: bring each panel of what a caller gave, and transform it."""
         kernels, basis = self.device.kernels, self._arrays["basis"]
         for panel, tiles, slot in self._panels(lambda panel, slot: self._bring_given(panel, slot, given, with_mask=with_mask)):
@@ -182,6 +183,7 @@ class TensorPart:
             kernels.transform(self.computing, basis, tiles.x, tiles.z)
             self.tell_work(begun, f"transform {panel}", 2 * basis.size * tiles.x.shape[1])
             self._send_panel(panel, slot, tiles, parts, with_x=False)
+            yield None
 
     def _panels(self, bring: Callable[[int, int], None]) -> Iterator[tuple[int, PanelTiles, int]]:
         """Panels in order with their slots: what they need is on its way as far ahead as the ring has room."""

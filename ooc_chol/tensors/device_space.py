@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -14,14 +13,14 @@ from ooc_chol.display.prints import one_line
 from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.registry import device_kind, open_device, page_locked
-from ooc_chol.interfaces import AbstractEvent, Tile
+from ooc_chol.interfaces import AbstractEvent, Tile, Turns
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Slices, TensorDevice
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.team import ThreadTeam
 from ooc_chol.runtime.holding import Holding
-from ooc_chol.runtime.passes import Pass
+from ooc_chol.runtime.passes import Pass, take_turns
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.tensors.device_part import TensorPart
 from ooc_chol.tensors.plan import TensorPlan
@@ -41,9 +40,8 @@ class DeviceTensorSpace(AbstractTensorSpace):
     the two a device copies from the others what it needs of the slices that they keep, panel by panel while kernels run; nothing
     is gathered on one of them. Panels are always transformed in slots of one layout, and thresholds called for one group at a
     time: so the bits depend on no budget and no number of devices. What was observed is in X itself, and is not kept a second
-    time. Each device has a thread that enqueues its scans, all on its own streams: thresholds may wait for their device, and one
-    thread does not keep several devices busy. A call that fails or is interrupted closes the space. Raises ``BudgetError``,
-    ``TierError`` and ``ValueError``.
+    time. The calling thread enqueues the scans of all devices in turns; where thresholds wait for their device, it feeds the
+    others. A call that fails or is interrupted closes the space. Raises ``BudgetError``, ``TierError`` and ``ValueError``.
     """
 
     def __init__(self, plan: TensorPlan, basis: NDArray[Any], *, folder: AnyPath | None = None, trace: bool = False) -> None:
@@ -71,7 +69,6 @@ class DeviceTensorSpace(AbstractTensorSpace):
             self._parts = list[TensorPart]()
             stack.callback(_forget, self._parts)
             self._open(stack)
-            self._threads = stack.enter_context(closing(ThreadTeam(len(self._parts))))
             for part in self._each():
                 part.bring_basis(basis)
             for part in self._each():
@@ -139,20 +136,21 @@ class DeviceTensorSpace(AbstractTensorSpace):
             self._wait()  # nothing is copied from host memory while it changes
             self._host.fill(given, self._team, has_mask=has_mask)
             panels = GivenPanels(self.plan, given, "array")
-            self._on_each(lambda part: part.over_given(self._parts, panels, with_mask=has_mask))
+            self._in_turns(lambda part: part.over_given(self._parts, panels, with_mask=has_mask))
             self._wait()  # what was given is read by then
 
     def _norms(self) -> NDArray[np.float64]:
         """Largest singular values of all slices of Z; waits."""
 
-        def use(part: TensorPart, group: int, slices: Slices, _: Tile | None) -> None:
+        def use(part: TensorPart, group: int, slices: Slices, _: Tile | None) -> Turns:
             begun = part.track.now(part.computing)
             part.device.kernels.norms(part.computing, slices, part.norms(group))
             part.tell_work(begun, f"norms {group}")
+            yield None
 
         norms = np.zeros((self.shape.components, 1))
         with self._phase("threshold"):
-            self._on_each(lambda part: part.over_groups(use, with_warm=False))
+            self._in_turns(lambda part: part.over_groups(use, with_warm=False))
         for part in self._each():
             part.read("norms", norms[part.share.slices.start : part.share.slices.stop])
         self._wait()
@@ -171,16 +169,17 @@ class DeviceTensorSpace(AbstractTensorSpace):
         """Wait for the devices at the end."""
         self._loaded()
 
-        def use(part: TensorPart, group: int, slices: Slices, warm: Tile | None) -> None:
+        def use(part: TensorPart, group: int, slices: Slices, warm: Tile | None) -> Turns:
             begun = part.track.now(part.computing)
-            part.device.kernels.threshold(part.computing, slices, lam, *part.counts(group), basis=warm, shrinkage=shrinkage)
+            lower = part.device.kernels.threshold_in_turns
+            yield from lower(part.computing, slices, lam, *part.counts(group), basis=warm, shrinkage=shrinkage)
             part.tell_work(begun, f"threshold {group}")
 
         with self._holding.guarded():
             with self._phase("threshold"):
-                self._on_each(lambda part: part.over_groups(use, with_warm=True))
+                self._in_turns(lambda part: part.over_groups(use, with_warm=True))
             with self._phase("transform"):
-                self._on_each(lambda part: part.over_panels(self._parts, momentum))
+                self._in_turns(lambda part: part.over_panels(self._parts, momentum))
                 self._look()  # at the last step, while the devices work
             counts, sums = self._figures()
             self._plan_for(self.plan.step_bytes())
@@ -260,15 +259,10 @@ class DeviceTensorSpace(AbstractTensorSpace):
 
     # scans
 
-    def _on_each(self, scan: Callable[[TensorPart], None]) -> None:
-        """Let a thread of each device enqueue a scan."""
-
-        def enqueue(part: TensorPart) -> None:
-            with part.device.current():
-                scan(part)
-
+    def _in_turns(self, scan: Callable[[TensorPart], Turns]) -> None:
+        """Enqueue a scan on each device."""
         with collector_off():
-            self._threads.run([partial(enqueue, part) for part in self._parts])
+            take_turns([part.device for part in self._parts], lambda number: scan(self._parts[number]))
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -232,7 +232,7 @@ def test_a_tensor_that_overflows_is_told():
 
 
 @pytest.mark.parametrize("devices", DEVICES[:2])
-@pytest.mark.parametrize("failing", ["transform", "threshold", "fill"])
+@pytest.mark.parametrize("failing", ["transform", "threshold_in_turns", "fill"])
 def test_an_error_of_a_kernel_closes_the_devices(monkeypatch, failing, devices):
     given, closed = PROBLEMS["FDF"], []
     close = HostDevice.close
@@ -253,6 +253,52 @@ def test_an_error_of_a_kernel_closes_the_devices(monkeypatch, failing, devices):
             space.step(1.0)
         with pytest.raises(ClosedError, match="this space is closed"):
             space.take()
+
+
+def waits_between(monkeypatch, fail=lambda stream: None):
+    """Thresholds wait for their stream, as those of a GPU do; returns the streams whose thresholds went on, in that order."""
+    original, went_on = HostTensorKernels.threshold_in_turns, []
+
+    def waiting(self, stream, *args, **options):
+        fail(stream)
+        yield stream.record()
+        yield from original(self, stream, *args, **options)
+        yield stream.record()
+        went_on.append(stream)
+
+    monkeypatch.setattr(HostTensorKernels, "threshold_in_turns", waiting)
+    return went_on
+
+
+@pytest.mark.parametrize("devices", DEVICES)
+def test_thresholds_that_wait_change_no_bit_and_let_others_go_on(monkeypatch, devices):
+    given = PROBLEMS["by entry, subspace"]
+    with DeviceTensorSpace(make.plan_for(given), given.basis) as space:
+        expected = make.run(space, given)
+    for budget in make.budgets(given, devices, 3):
+        with monkeypatch.context() as patched, DeviceTensorSpace(make.plan_for(given, budget, devices), given.basis) as space:
+            went_on = waits_between(patched)
+            assert make.run(space, given).bits() == expected.bits()
+            assert space.executed_bytes == space.planned_bytes
+            assert len(set(went_on)) == len(devices)
+
+
+@pytest.mark.parametrize("failing", range(2))
+def test_an_error_that_a_threshold_waits_for_closes_the_devices(monkeypatch, failing):
+    given, threads = PROBLEMS["subspace"], running_threads()
+    with DeviceTensorSpace(make.plan_for(given, devices=DEVICES[1]), given.basis) as space:
+        space.load(given.observed, given.mask)
+
+        def broken():
+            raise OSError("the cable is out")
+
+        computing = space._parts[failing].computing
+        waits_between(monkeypatch, lambda stream: stream.enqueue(broken) if stream is computing else None)
+        with pytest.raises(OSError, match="the cable is out"):
+            space.step(1.0)
+        assert running_threads() == threads
+        with pytest.raises(ClosedError, match="this space is closed"):
+            space.step(1.0)
 
 
 def test_an_error_while_a_stream_works_closes_the_devices(monkeypatch):

@@ -9,7 +9,7 @@ import cupy as cp
 import numpy as np
 from nvmath.bindings import cublas
 
-from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.interfaces import AbstractStream, Tile, Turns
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda import modules, tensor_sizes
 from ooc_chol.kernels.cuda.batched_products import BatchedProducts
@@ -86,7 +86,7 @@ class CudaTensorKernels(AbstractTensorKernels):
         self._fill((rows,), (LANES,), (*given, *more), stream=on)
         self._add_up((2,), (LANES,), (_at(self._squares), np.int64(rows), np.int32(0), _at(sums)), stream=on)
 
-    def threshold(
+    def threshold_in_turns(
         self,
         stream: AbstractStream,
         slices: Slices,
@@ -96,14 +96,14 @@ class CudaTensorKernels(AbstractTensorKernels):
         *,
         basis: Tile | None = None,
         shrinkage: Shrinkage = "soft",
-    ) -> None:
+    ) -> Turns:
         check_threshold(self, slices, lam, {"ranks": ranks, "flags": flags}, basis, shrinkage=shrinkage)
         rule = Rule(lam, shrinkage)
         assert self._thresholds is not None  # bound
         for at in range(0, len(slices), self.group):
             part = slice(at, min(at + self.group, len(slices)))
             start = None if basis is None else basis[part]
-            self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], start)
+            yield from self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], start)
 
     def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
         check_norms(self, slices, out)

@@ -7,7 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.interfaces import AbstractEvent, AbstractStream, Tile, Turns
 from ooc_chol.kernels.cuda.batched_products import BatchedProducts
 from ooc_chol.kernels.cuda.eigenpairs import BatchedEigenpairs
 from ooc_chol.kernels.cuda.handles import cupy_stream
@@ -37,7 +37,6 @@ class CudaThresholds:
         orders = sorted({self._order, *([self._columns] if self._columns else [])})
         #: Flags of a group, read while the rest of its first or second try still runs.
         self._told = np.frombuffer(cp.cuda.alloc_pinned_memory(4 * most), np.int32, most)
-        self._read = cp.cuda.Event(disable_timing=True)
         self._eigen = {order: BatchedEigenpairs(order, most, eigen_routine(order), *workspace) for order in orders}
 
     def close(self) -> None:
@@ -57,11 +56,25 @@ class CudaThresholds:
             cp.sqrt(out, out=out)
             cp.copyto(out, np.nan, where=info != 0)
 
-    def lower(self, stream: AbstractStream, slices: Slices, rule: Rule, ranks: Tile, flags: Tile, basis: Tile | None) -> None:
-        """Enqueue the threshold of a group; with a basis this waits until it is known which slices take the full route."""
-        s = len(slices)
-        with cupy_stream(stream):
+    def lower(self, stream: AbstractStream, slices: Slices, rule: Rule, ranks: Tile, flags: Tile, basis: Tile | None) -> Turns:
+        """Enqueue the threshold of a group; with a basis in pieces, between which it becomes known which slices need more.
+
+        The stream is CuPy's current one within each piece alone: between two of them it may be that of another device.
+        """
+        s, on = len(slices), cupy_stream(stream)
+        with on:
             self._gram(stream, slices)
+        yield None  # others are fed while the device has something to do
+        if basis is not None and rule.lam:
+            with on:
+                told = self._by_subspace(stream, s, rule, ranks, flags, basis)
+            yield told
+            failed = np.flatnonzero(self._told[:s] == _FAILED)
+            if len(failed):
+                with on:
+                    told = self._second_try(stream, failed, rule, ranks, flags, basis)
+                yield told
+        with on:
             if not rule.lam:
                 self._count(stream, s, ranks, flags)
                 cp.copyto(self._part("made", s), self._part("wide", s))
@@ -70,17 +83,8 @@ class CudaThresholds:
                 cp.copyto(self._part("vectors", s), self._part("gram", s))
                 self._by_all(stream, self._part("wide", s), self._part("made", s), rule, ranks, flags)
             else:
-                self._by_subspace(stream, s, rule, ranks, flags, basis)
-                failed = np.flatnonzero(self._flags(s) == _FAILED)
-                if len(failed):
-                    self._second_try(stream, failed, rule, ranks, flags, basis)
-                self._again(stream, np.flatnonzero(self._flags(s)), rule, ranks, flags, basis)
+                self._again(stream, np.flatnonzero(self._told[:s]), rule, ranks, flags, basis)
             self._copy("narrow", stream, slices, self._part("made", s))
-
-    def _flags(self, s: int) -> Any:
-        """Flags of the last certificate; the stream meanwhile goes on with what needs no word of the host."""
-        self._read.synchronize()
-        return self._told[:s]
 
     def _part(self, name: str, count: int) -> Tile:
         """The first so many of an array of the workspace."""
@@ -117,8 +121,11 @@ class CudaThresholds:
         left, right = (wide, filtered) if self._is_tall else (filtered, wide)
         self._products.multiply(stream, left, right, made)
 
-    def _by_subspace(self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> None:
-        """The basis turned by G, Rayleigh-Ritz, the certificate, and the result for all slices that pass it."""
+    def _by_subspace(self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> AbstractEvent:
+        """The basis turned by G, Rayleigh-Ritz, the certificate, and the result for all slices that pass it.
+
+        Returns the event behind which flags are known, before the result is.
+        """
         gram, v, h, norms = self._part("gram", s), self._part("v", s), self._part("h", s), self._parts["norms"]
         cp.copyto(v, basis.transpose(0, 2, 1))
         for _ in range(TURNS):  # V.T = orth(V.T G), rows of v
@@ -129,10 +136,13 @@ class CudaThresholds:
         self._without(stream, gram, self._part("found", s), h)
         self._squares(stream, gram, norms[0])
         self._squares(stream, self._part("scaled", s), norms[1])
-        self._certify(stream, s, rule, ranks, flags, basis)
+        told = self._certify(stream, s, rule, ranks, flags, basis)
         self._project(stream, self._part("wide", s), self._part("made", s), h)
+        return told
 
-    def _second_try(self, stream: AbstractStream, numbers: Any, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> None:
+    def _second_try(
+        self, stream: AbstractStream, numbers: Any, rule: Rule, ranks: Tile, flags: Tile, basis: Tile
+    ) -> AbstractEvent:
         """The same for some slices, side by side: subspaces are filtered, and a factorization proves that no value is missing."""
         count, chosen = len(numbers), cp.asarray(numbers)
         gram, picked, result = self._part("vectors", count), self._parts["picked"][:count], self._parts["beside"][:count]
@@ -148,9 +158,10 @@ class CudaThresholds:
         square = np.float64(lowered_square(rule.lam, self._order))
         rest, proved = _at(self._parts["scaled"]), _at(self._parts["proved"])
         self._launch("definite", stream, count, (rest, np.int32(self._order), square, proved))
-        self._certify(stream, count, rule, ranks, flags, basis, places=chosen)
+        told = self._certify(stream, count, rule, ranks, flags, basis, places=chosen)
         self._project(stream, picked, result, h)
         self._parts["made"][chosen] = result  # of slices that failed again: nothing yet
+        return told
 
     def _filtered(self, stream: AbstractStream, gram: Tile, values: Tile, v: Tile, h: Tile) -> tuple[Tile, Tile]:
         """Rows turned as on the host, by Chebyshev's polynomials of G; where they are, and where there is room."""
@@ -188,8 +199,8 @@ class CudaThresholds:
 
     def _certify(
         self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile, places: Tile | None = None
-    ) -> None:
-        """Factors, ranks, flags and the basis, of the group or in the second try of those at ``places``."""
+    ) -> AbstractEvent:
+        """Factors, ranks, flags and the basis, of the group or in the second try of those at ``places``; flags are read."""
         parts, norms = self._parts, self._parts["norms"]
         pairs = (_at(parts[name]) for name in ("found", "turned", "product", "norms", "info"))
         numbers = np.int32(norms.shape[1]), *self._sizes, *_numbers(rule), np.float64(self._tolerance)
@@ -197,7 +208,7 @@ class CudaThresholds:
         self._launch("certify", stream, s, (*pairs, *numbers, *tries, _at(parts["few"]), _at(basis), _at(ranks), _at(flags)))
         on, kind = cupy_stream(stream), cp.cuda.runtime.memcpyDeviceToHost
         cp.cuda.runtime.memcpyAsync(self._told.ctypes.data, _at(flags), flags.nbytes, kind, on.ptr)
-        self._read.record(on)
+        return stream.record()
 
     def _project(self, stream: AbstractStream, wide: Tile, made: Tile, lowered: Tile) -> None:
         """``X V (f V.T)``, or ``V f (V.T X)`` where slices are wide, with ``lowered`` as room for ``f V.T``."""

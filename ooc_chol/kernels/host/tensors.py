@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.interfaces import AbstractStream, Tile, Turns
 from ooc_chol.kernels.host import thresholds
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.kernels.host.streams import enqueue
@@ -84,7 +84,7 @@ class HostTensorKernels(AbstractTensorKernels):
 
         self._enqueue(stream, lambda: self._jobs(fill, rows, max(1, _FILL_ENTRIES // width)), last=add)
 
-    def threshold(
+    def threshold_in_turns(
         self,
         stream: AbstractStream,
         slices: Slices,
@@ -94,7 +94,7 @@ class HostTensorKernels(AbstractTensorKernels):
         *,
         basis: Tile | None = None,
         shrinkage: Shrinkage = "soft",
-    ) -> None:
+    ) -> Turns:
         check_threshold(self, slices, lam, {"ranks": ranks, "flags": flags}, basis, shrinkage=shrinkage)
         rule = thresholds.Rule(lam, shrinkage)
         tolerance = thresholds.TOLERANCES[self.precision.storage.name]
@@ -110,6 +110,7 @@ class HostTensorKernels(AbstractTensorKernels):
                 _put_back(own, slices[part])
 
         self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job))
+        yield None
 
     def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
         check_norms(self, slices, out)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias, final
 
-from ooc_chol.interfaces import AbstractDevice, AbstractDeviceKernels, AbstractStream, Tile
+from ooc_chol.interfaces import AbstractDevice, AbstractDeviceKernels, AbstractStream, Tile, Turns
 from ooc_chol.precision.triples import Precision
 
 #: Columns of a panel of an unfolding; the last panel may have fewer.
@@ -113,7 +113,7 @@ class AbstractTensorKernels(AbstractDeviceKernels):
     row-major with adjacent columns; their rows may lie further apart, as those of a part of an unfolding do. Slices lie one
     behind the other or panel by panel, with the same bits; all else is contiguous. Calls share one workspace: all are on one
     stream, or wait for each other. Nothing is read back to the host, but that "subspace" on a GPU waits for the stream once a
-    group, or twice, to know which slices need more.
+    group, or twice, to know which slices need more: :meth:`threshold_in_turns` lets its caller feed others meanwhile.
     """
 
     shape: TensorShape
@@ -152,6 +152,20 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         """
 
     @abstractmethod
+    def threshold_in_turns(
+        self,
+        stream: AbstractStream,
+        slices: Slices,
+        lam: float,
+        ranks: Tile,
+        flags: Tile,
+        *,
+        basis: Tile | None = None,
+        shrinkage: Shrinkage = "soft",
+    ) -> Turns:
+        """Enqueue, piece by piece, what :meth:`threshold` does; nothing happens before the first piece is asked for."""
+
+    @final
     def threshold(
         self,
         stream: AbstractStream,
@@ -182,6 +196,9 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         factorization of ``lam**2 I - (G - sum t v v.T)``, over the pairs kept, proves that no value above ``lam`` was missed.
         Those that fail again take the full route.
         """
+        for event in self.threshold_in_turns(stream, slices, lam, ranks, flags, basis=basis, shrinkage=shrinkage):
+            if event is not None:
+                event.synchronize()
 
     @abstractmethod
     def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:

@@ -59,7 +59,11 @@ class Case(NamedTuple):
 def cases() -> Iterator[tuple[str, Case]]:
     """All problems by name."""
     plain = Problem(N, 8, "array")
-    for devices in (("host:0",), ("host:0", "host:1"), ("cuda:0",), tuple(f"cuda:{number}" for number in range(4))):
+    for devices in (
+        ("host:0",),
+        ("host:0", "host:1"),
+        *(tuple(f"cuda:{number}" for number in range(count)) for count in (1, 2, 4, 8)),
+    ):
         kind = HOST if devices[0] == "host:0" else CUDA
         where = f"{len(devices)} {kind.name}"
         native, residue = kind.workspace_bytes(NB), kind.residue_workspace_bytes(N, NB)

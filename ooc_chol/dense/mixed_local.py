@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import final
 
 import numpy as np
@@ -116,7 +116,7 @@ class LocalGround(AbstractGround[Plan]):
         self.store.widen(tiles)
         # What is widened lies behind the end of the file alone from now on.
         kept = before.host_tiles - set(tiles) if before.in_file else None
-        plan = plan_here(self._request, options, before.precision.widened(tiles), given, kept)
+        plan = plan_here(self._request, options, before.precision.widened(tiles), given, kept, keeps=bool(before.kept_bytes))
         save_record(self.store, plan, self._record(plan, progress))
         return plan
 
@@ -166,8 +166,8 @@ class LocalPrices:
 
     def mixed(self, options: FactorOptions, precision: PrecisionMap | None) -> float | None:
         """Predicted seconds of a map, or of tiles in FP64 with the moduli of ``options``; None where no rates are known."""
-        problem = replace(self._request.problem, precision=precision)
-        return mixed_seconds(problem, options, self._request.rates_at, self._request.machine)
+        problem = self._request.problem_of(precision)
+        return mixed_seconds(problem, options, partial(self._request.rates_of, problem), self._request.machine)
 
     def pass_over(self, grid: TileGrid) -> float:
         """Predicted seconds of measuring A."""
@@ -216,8 +216,13 @@ def plan_here(
     precision: PrecisionMap,
     given: frozenset[tuple[int, int]] = frozenset(),
     host_tiles: frozenset[tuple[int, int]] | None = None,
+    *,
+    keeps: bool | None = None,
 ) -> Plan:
-    """The plan for a map of formats, on the engine that ``options`` name already; ``host_tiles`` are kept from an earlier run."""
+    """The plan for a map of formats, on the engine that ``options`` name already.
+
+    ``host_tiles`` are kept from an earlier run, on whose GPUs L stays where it ``keeps`` it there.
+    """
     options, precision = computed_here(options, precision, request.machine)
-    problem = replace(request.problem, precision=precision, given=given, host_tiles=host_tiles)
-    return make_plan(problem, options, request.rates_at, request.machine)
+    problem = replace(request.problem_of(precision, keeps=keeps), given=given, host_tiles=host_tiles)
+    return make_plan(problem, options, partial(request.rates_of, problem), request.machine)

@@ -15,7 +15,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import SURELY_FREE, format_asked, kept_bytes, precision_asked
+from ooc_chol.dense.planner.problem import SURELY_FREE, format_asked, precision_asked
 from ooc_chol.dense.planner.whole import is_for_host
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
@@ -27,6 +27,7 @@ from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
+from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
@@ -116,16 +117,29 @@ class Request:
         """The caller's memory for L; None where it goes elsewhere, or to host memory of its own."""
         return self.store if isinstance(self.store, HostMemory) else None
 
+    def problem_of(self, precision: PrecisionMap | None, *, keeps: bool | None = None) -> Problem:
+        """Problem in a map of formats, whose bytes say where an L goes that has no place yet, unless ``keeps`` does."""
+        problem = replace(self.problem, precision=precision)
+        if keeps is None:
+            is_open = problem.may_be_whole and not problem.keeps_on_device
+            keeps = keeps_on_device(problem, self.options, self.machine, self.store) if is_open else problem.keeps_on_device
+        return replace(problem, keeps_on_device=keeps)
+
     @cached_property
-    def _rates(self) -> dict[TileGrid, Rates | None]:
+    def _rates(self) -> dict[tuple[bool, TileGrid], Rates | None]:
         """Those that were asked for."""
         return {}
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
         """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
-        if grid not in self._rates:
-            self._rates[grid] = rates_of_request(self.problem, self.options, self.machine, self.store, self.source, grid)
-        return self._rates[grid]
+        return self.rates_of(self.problem, grid)
+
+    def rates_of(self, problem: Problem, grid: TileGrid) -> Rates | None:
+        """The same for a problem of this call whose L may go elsewhere."""
+        key = problem.keeps_on_device, grid
+        if key not in self._rates:
+            self._rates[key] = rates_of_request(problem, self.options, self.machine, self.store, self.source, grid)
+        return self._rates[key]
 
 
 def check_lower(lower: object) -> None:
@@ -179,7 +193,7 @@ def keeps_on_device(problem: Problem, options: FactorOptions, machine: Machine, 
         return False
     if plan is not None:
         return plan.kept_bytes > 0
-    kept = kept_bytes(problem.n, len(machine.names), problem.fmt)
+    kept = replace(problem, keeps_on_device=True).kept_on(len(machine.names))
     if options.memory_budget is None and kept <= SURELY_FREE:
         return True
     return kept <= _KEPT_SHARE * (machine.steady_budget_bytes - _WORKSPACE)

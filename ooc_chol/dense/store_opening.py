@@ -104,7 +104,7 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
             )
         return OverwriteStore(a, plan.grid, fmt)
     formats = None if plan.precision is None else plan.precision.formats
-    if request.problem.keeps_on_device:
+    if plan.kept_bytes:
         return DeviceStore(plan.grid, plan.devices, plan.owners, formats, fmt)
     if is_file(place):
         key, checkpoint = arithmetic_key(plan).to_dict(), None

@@ -5,8 +5,12 @@ import pytest
 
 import ooc_chol as oc
 from tests.inside.calls import Machine
+from tests.inside.dense import mixed_local
 from tests.inside.dense import request as requests
 from tests.inside.memory import as_source
+from tests.inside.precision import FORMATS, FP64, PrecisionMap
+from tests.inside.tasks import TileGrid
+from tests.plan.norms import norms_of
 
 N = 20_000
 MEMORY = oc.HostMemory()
@@ -139,3 +143,20 @@ def test_a_plan_decides_unless_the_call_does(made_for, tmp_path, monkeypatch):
     assert taken("host") == (False, False, False)
     assert taken(tmp_path / "l.ooc") == (False, False, True)
     assert taken("device") == (True, True, False)
+
+
+@pytest.mark.parametrize(("narrow", "stays"), [("fp8", True), ("fp16", True), ("fp64", False)])
+def test_formats_say_how_much_stays(narrow, stays):
+    """Of a budget half of which an L in FP64 exceeds; rates are those of where it goes."""
+    options = oc.FactorOptions(precision_threshold=1e-5, devices="cuda:0", memory_budget="3 GiB", tile_size=2048, fp64="residue")
+    grid, source = TileGrid(N, 2048), as_source(made_on(cuda=True))
+    request = requests.Request(source, source, options=options, machine=Machine("cuda:0", "3 GiB", must_exist=False))
+    assert not request.problem.keeps_on_device
+    formats = tuple(FORMATS["fp64" if i == j else narrow] for i, j in grid.tiles())
+    norms = norms_of(grid, [grid.nb * 2.0 ** (j - i) for i, j in grid.tiles()])
+    of_tiles = PrecisionMap(grid, 1e-5, "unit-roundoff", norms, formats, (FP64,) * grid.n_tiles, 6, 1e-5)
+    plan = mixed_local.plan_here(request, options, of_tiles)
+    assert (plan.kept_bytes > 0) == stays and plan.peak_bytes + plan.kept_bytes <= 3 << 30
+    assert plan.kept_bytes == 0 or plan.kept_bytes >= of_tiles.total_bytes
+    again = mixed_local.plan_here(request, options, of_tiles, keeps=not stays)  # as a run before did
+    assert (again.kept_bytes > 0) != stays

@@ -121,8 +121,8 @@ class Request:
         """Problem in a map of formats, whose bytes say where an L goes that has no place yet, unless ``keeps`` does."""
         problem = replace(self.problem, precision=precision)
         if keeps is None:
-            is_open = problem.may_be_whole and not problem.keeps_on_device
-            keeps = keeps_on_device(problem, self.options, self.machine, self.store) if is_open else problem.keeps_on_device
+            may_stay = problem.keeps_on_device or problem.may_be_whole
+            keeps = may_stay and keeps_on_device(problem, self.options, self.machine, self.store)
         return replace(problem, keeps_on_device=keeps)
 
     @cached_property

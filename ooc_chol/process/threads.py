@@ -95,6 +95,7 @@ def take(items: queue.SimpleQueue[Item]) -> Item:
             continue
 
 
+@final
 class UsersCode:
     """Wraps every call of the user's code by which A's entries come: nobody waits for ever for a thread inside."""
 

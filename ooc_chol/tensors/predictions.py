@@ -16,7 +16,7 @@ _SINGLE_SHARE, _DOUBLE_SHARE = 0.55, 0.78
 _VECTOR = 55e-6
 #: How often thresholds read or write a slice, and its Gram matrix, in float64.
 _SLICE_COPIES, _GRAM_COPIES = 4, 12
-#: Estimates: seconds of the thread that enqueues a panel, which threads of several GPUs share, and those in which GPUs meet.
+#: Estimates: seconds in which a panel is enqueued, by one thread for all GPUs, and those in which GPUs meet.
 _ENQUEUED, _MEETING = 1e-4, 5e-4
 #: Seconds that another number of GPUs must save, as a share: what is predicted is not better than that.
 _LEAST_SAVED = 0.1

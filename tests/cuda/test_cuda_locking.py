@@ -165,7 +165,7 @@ def test_a_memory_serves_factors_of_several_tile_orders(registered):
     "before", [{"fp64": "residue", "tile_size": 128}, {"precision_threshold": 1e-4, "tile_size": 200}], ids=str
 )
 def test_memory_of_a_call_of_another_engine_serves_the_next(before, registered):
-    """What it lacks is locked beside, and nothing of it anew."""
+    """Pages that it lacks are locked beside, and none of it anew."""
     import cupy as cp
 
     a = cp.asarray(A)  # so that only L is locked

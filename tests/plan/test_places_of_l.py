@@ -97,7 +97,7 @@ def test_l_stays_where_that_is_asked_for(asked):
 
 
 def test_one_tile_stays_too():
-    """Of an order that is factored at once, A is copied in, and L is where it lies; the smallest ones no GPU makes unasked."""
+    """An order that is factored at once keeps L where A was copied to; the smallest ones no GPU makes unasked."""
     for n in (64, 512, 4096):
         plan = oc.plan(n, devices="cuda:0", memory_budget="4 GiB")
         assert plan.engine == "library" and plan.kept_bytes >= 8 * n**2 / 2
@@ -106,7 +106,7 @@ def test_one_tile_stays_too():
 
 
 def test_copies_of_l_on_the_gpus_are_counted_as_such():
-    """What stays there is written and fetched at the rate of a GPU's memory, for an order alone as for a matrix."""
+    """Tiles that stay there are written and fetched at the rate of a GPU's memory, for an order alone as for a matrix."""
     here, there = kept(a=N, fp64="native"), kept(a=N, fp64="native", store="host")
     assert kept(a=np.broadcast_to(0.0, (N, N)), fp64="native").rates == here.rates
     if there.rates is not None:
@@ -147,7 +147,7 @@ def test_a_plan_decides_unless_the_call_does(made_for, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("narrow", "stays"), [("fp8", True), ("fp16", True), ("fp64", False)])
 def test_formats_say_how_much_stays(narrow, stays):
-    """Of a budget half of which an L in FP64 exceeds; rates are those of where it goes."""
+    """Narrow tiles fit into half of a budget that an L in FP64 exceeds; rates are those of where it goes."""
     options = oc.FactorOptions(precision_threshold=1e-5, devices="cuda:0", memory_budget="3 GiB", tile_size=2048, fp64="residue")
     grid, source = TileGrid(N, 2048), as_source(made_on(cuda=True))
     request = requests.Request(source, source, options=options, machine=Machine("cuda:0", "3 GiB", must_exist=False))

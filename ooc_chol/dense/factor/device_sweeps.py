@@ -115,7 +115,7 @@ class DeviceSweeps(AbstractTeamSweeps):
 
     What the budget leaves holds tiles of L for later sweeps, the last in stored order first: all sweeps over trailing triangles
     need those. Copies of tiles run ahead by :data:`IN_TRANSIT`. Of an L on GPUs nothing is held: tiles that lie here are used in
-    place, and to get and to give back memory for the others takes longer than to read them again.
+    place, and the others are read again rather than memory got and given back for them.
     """
 
     def __init__(

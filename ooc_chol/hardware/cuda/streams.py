@@ -6,7 +6,7 @@ import queue
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, final
 
 import cupy as cp
 
@@ -32,6 +32,7 @@ class StreamOwner(Protocol):
         """Completion of an event on the host's clock."""
 
 
+@final
 class DeviceEvent(AbstractEvent):
     """A point in a CUDA stream; timed, but for those that a watcher sleeps on."""
 

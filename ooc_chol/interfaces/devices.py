@@ -111,7 +111,7 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         return nullcontext()
 
     def reserve_events(self, count: int) -> None:
-        """Make ``count`` events ahead, which its streams will record: a worker records two for each step."""
+        """Make ``count`` events ahead, which its streams will record: a worker records one for each step."""
 
     def take_back_events(self, events: Iterable[AbstractEvent]) -> None:
         """Take back complete events whose times nobody will ask for any more, for later runs."""

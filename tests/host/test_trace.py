@@ -149,6 +149,14 @@ def test_no_kernel_starts_before_its_tiles_are_there():
     assert all(ends[earlier] <= record.start_ns for record in factor.trace.records for earlier in record.after)
 
 
+@RUNS
+def test_a_stream_runs_one_operation_at_a_time_in_the_order_of_its_steps(options):
+    records = sorted(traced(**options).trace.records, key=lambda record: record.step)
+    for name in {(record.device, record.stream) for record in records}:
+        own = [record for record in records if (record.device, record.stream) == name]
+        assert all(one.end_ns <= other.start_ns for one, other in itertools.pairwise(own)), name
+
+
 def test_the_trace_says_what_run_it_was(tmp_path):
     factor = traced(devices=2)
     found = read(factor.trace.save(tmp_path / "run.pftrace"))

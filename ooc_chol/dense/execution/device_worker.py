@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -82,9 +83,10 @@ class DeviceWorker:
             for kind in sorted({StreamKind.COMPUTE, *self._program.streams})
         }
         self._streams: list[AbstractStream] = [created.get(kind, created[StreamKind.COMPUTE]) for kind in StreamKind]
-        device.reserve_events(2 * len(self._program.steps))
+        device.reserve_events(len(self._program.steps))
         self._state = WorkerState(self._program, make_window(self._program, _nominal_rate(device, plan)))
-        self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
+        self._enqueued: list[int] = []  # when each step was, in nanoseconds
+        self._events: list[AbstractEvent] = []  # behind each step
         self.link_bytes = [0] * len(Link)
         self.file_bytes = [0] * len(FileLink)
         self._meets_files = not plan.file_traffic.is_none
@@ -156,7 +158,7 @@ class DeviceWorker:
         return "the end of its streams" if position is None else f"step {self._program.steps[position].label}"
 
     def _enqueue(self, position: int, watch: bool) -> None:
-        """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes.
+        """Enqueue one step: its waits, the operation, an event, and what must be told when it completes.
 
         What the driver refuses is an error that names it. This is the thread that feeds all devices: nothing is looked up twice.
         """
@@ -164,14 +166,14 @@ class DeviceWorker:
         stream, events = self._streams[step.stream], self._events
         try:
             for earlier in step.waits:
-                stream.wait(events[earlier][1])
+                stream.wait(events[earlier])
             for key in step.awaits:
                 if self._is_ordered(key):
                     stream.wait(self._progress.event(key))
-            start = stream.record()
+            self._enqueued.append(time.perf_counter_ns())
             moved = self.operations.perform(step, stream)
             end = stream.record()
-            events.append((start, end))
+            events.append(end)
             if moved:
                 self._count(step, moved)
             if watch:
@@ -230,7 +232,7 @@ class DeviceWorker:
         if self.operations.finisher is not None:
             self.norms = self.operations.finisher.latest_norms()
         done = zip(self._program.steps, self._events, strict=False)
-        writes = [(step.tile, end) for step, (_, end) in done if step.kind is StepKind.WRITE]
+        writes = [(step.tile, end) for step, end in done if step.kind is StepKind.WRITE]
         return {tile for tile, end in writes if self.device.wrote(self._tiers["L"], tile, end)}
 
     def _collect(self) -> None:
@@ -269,11 +271,24 @@ class DeviceWorker:
         self._when_done(last.record(), lambda: self._tell(Drained()))
 
     def times(self) -> list[tuple[int, int]]:
-        """When every enqueued step began and ended, in nanoseconds; only once after the run, which needs no event any more."""
-        times = [(start.time_ns(), end.time_ns()) for start, end in self._events]
-        self.device.take_back_events(event for pair in self._events for event in pair)
+        """When every enqueued step began and ended, in nanoseconds, once all devices are idle.
+
+        A step begins once it was enqueued, the one before it on its stream is over, and what it waited for: an event before each
+        would be half of what the enqueuing thread records.
+        """
+        ends, last = [event.time_ns() for event in self._events], dict[StreamKind, int]()
+        found = list[tuple[int, int]]()
+        for step, enqueued, end in zip(self._program.steps, self._enqueued, ends, strict=False):
+            awaited = (self._progress.event(key).time_ns() for key in step.awaits if self._is_ordered(key))
+            begun = max(enqueued, last.get(step.stream, 0), *(ends[earlier] for earlier in step.waits), *awaited)
+            found.append((min(begun, end), end))
+            last[step.stream] = end
+        return found
+
+    def let_go_of_events(self) -> None:
+        """Give the events back to the device: no time of any device is asked for any more."""
+        self.device.take_back_events(self._events)
         self._events.clear()
-        return times
 
 
 def _nominal_rate(device: TileDevice, plan: Plan) -> float:

@@ -299,6 +299,8 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], run: _Ended) -> Execut
     """Gather what the workers counted."""
     began = run.began
     times = [worker.times() for worker in workers]
+    for worker in workers:
+        worker.let_go_of_events()
     ended = max((end for spans in times for _, end in spans), default=began)
     return Execution(
         (ended - began) / 1e9,

@@ -136,6 +136,6 @@ def timed_event() -> Any:
     """CuPy's event, timed; a thread that waits for it keeps a core busy.
 
     A stream on an H200 takes 1,021 of these before recording one blocks the thread that enqueues for all, but only 56 of those on
-    which a thread can sleep (``block=True``): 28 steps.
+    which a thread can sleep (``block=True``).
     """
     return cp.cuda.Event()

@@ -50,6 +50,8 @@ class AbstractStream(ABC):
         """Block the calling thread until the stream is empty; raise its error, if any."""
 
 
-#: Work that is enqueued piece by piece: each yields what must be complete before the next one, or None. Whoever asks for a piece
-#: has made its device current; between two pieces it may be another one.
-Turns: TypeAlias = Iterator[AbstractEvent | None]
+#: Work that is enqueued piece by piece: each yields what must be complete before the next one, or None. A function stands for
+#: what would hold up the calling thread, as a library that waits for the device inside: it is called, on a thread of its own
+#: where other devices could go on. Whoever asks for a piece, or calls a function, has made its device current; between two pieces
+#: it may be another one.
+Turns: TypeAlias = Iterator[AbstractEvent | Callable[[], None] | None]

@@ -63,31 +63,73 @@ def side_by_side(devices: Sequence[AnyDevice], work: Callable[[int], None]) -> N
         on_each_device(len(devices), of)
 
 
+@final
+class _Aside:
+    """A function that holds up whoever calls it, on a thread with the device current; asked as an event is."""
+
+    def __init__(self, device: AnyDevice, call: Callable[[], None]) -> None:
+        self._device, self._call = device, call
+        self._errors: list[BaseException] = []
+        self._thread = OwnThread(self._run, (), f"{device.name} aside")
+        start(self._thread)
+
+    def _run(self) -> None:
+        try:
+            with self._device.current():
+                self._call()
+        except BaseException as error:  # raised by synchronize
+            self._errors.append(error)
+
+    def query(self) -> bool:
+        return not self._thread.is_alive()
+
+    def synchronize(self) -> None:
+        self.wait()
+        if self._errors:
+            raise self._errors[0]
+
+    def wait(self) -> None:
+        """Wait for the thread, whatever came of it."""
+        self._thread.wait()
+
+
 def take_turns(devices: Sequence[AnyDevice], work: Callable[[int], Turns]) -> None:
     """Enqueue all that ``work(number)`` does for each device, in turns up to its next ``yield``.
 
     The calling thread does it for all: threads of their own would wait for each other at each launch. A device whose event is
-    not complete is passed over while others are left.
+    not complete, or whose function is not over, is passed over while others are left.
     """
     left = {number: work(number) for number in range(len(devices))}
-    awaited: dict[int, AbstractEvent] = {}
-    while left:
-        is_idle = True
-        for number in list(left):
-            if (event := awaited.get(number)) is not None:
-                if len(left) > 1 and not event.query():
-                    continue
-                event.synchronize()  # also of one that is complete: it says what went wrong
-                del awaited[number]
-            is_idle = False
-            with devices[number].current():
-                found = next(left[number], _OVER)
+    awaited: dict[int, AbstractEvent | _Aside] = {}
+    try:
+        while left:
+            if not _took_a_turn(devices, left, awaited):
+                time.sleep(0)  # other threads may have the interpreter; a true sleep would take longer than kernels of a launch
+    finally:
+        for event in awaited.values():
+            if isinstance(event, _Aside):
+                event.wait()
+
+
+def _took_a_turn(devices: Sequence[AnyDevice], left: dict[int, Turns], awaited: dict[int, AbstractEvent | _Aside]) -> bool:
+    """Let each device that waits for nothing have its turn; whether there was one."""
+    has_worked = False
+    for number in list(left):
+        if (event := awaited.get(number)) is not None:
+            if len(left) > 1 and not event.query():
+                continue
+            event.synchronize()  # also of one that is complete: it says what went wrong
+            del awaited[number]
+        has_worked = True
+        with devices[number].current():
+            found = next(left[number], _OVER)
             if found is _OVER:
                 del left[number]
+            elif callable(found) and len(left) == 1:
+                found()
             elif found is not None:
-                awaited[number] = found
-        if is_idle:
-            time.sleep(0)  # other threads may have the interpreter; a true sleep would take longer than the kernels of a launch
+                awaited[number] = _Aside(devices[number], found) if callable(found) else found
+    return has_worked
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -124,3 +124,80 @@ def test_an_error_of_a_piece_ends_all_turns(bench):
     with pytest.raises(KeyError, match="wrong"):
         take_turns(of.devices, work)
     assert of.done == [0, 1] and of.current is None
+
+
+def test_who_is_held_up_holds_up_no_other(bench):
+    """A function runs beside the turns of others, its device current on its thread, and its device's next piece behind it."""
+    of, gate, seen = bench(3), threading.Event(), []
+
+    def held(number):
+        assert gate.wait(30)
+        seen.append((number, threading.current_thread() is threading.main_thread()))
+
+    def work(number):
+        for _ in range(3):
+            of.piece(number)
+            if number == 1 and not seen:
+                yield lambda: held(number)
+                assert seen
+            else:
+                yield None
+        if number != 1 and of.done.count(0) == of.done.count(2) == 3:
+            gate.set()  # the others are through
+
+    of.devices[1].name = "held"
+    of.devices[1].current = nullcontext  # current on two threads at once
+    of.piece = of.done.append
+    take_turns(of.devices, work)
+    assert seen == [(1, False)]
+    assert of.done[-2:] == [1, 1] and all(of.done.count(number) == 3 for number in range(3))
+
+
+def test_who_is_alone_is_held_up_by_itself(bench):
+    of, seen = bench(1), []
+
+    def work(number):
+        yield lambda: seen.append((of.current, threading.current_thread() is threading.main_thread()))
+        assert seen
+
+    take_turns(of.devices, work)
+    assert seen == [(0, True)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_error_of_a_function_is_raised(bench, count):
+    of, after = bench(count), []
+
+    def broken():
+        raise OSError("the cable is out")
+
+    def work(number):
+        if number == 0:
+            yield broken
+            after.append(number)
+        yield None
+        yield None
+
+    for device in of.devices:
+        device.name, device.current = "broken", nullcontext
+    with pytest.raises(OSError, match="the cable is out"):
+        take_turns(of.devices, work)
+    assert not after
+
+
+def test_no_function_is_left_behind_when_turns_end_by_an_error(bench):
+    of, gate, over = bench(2), threading.Event(), []
+
+    def slow():
+        gate.wait(0.3)
+        over.append(True)
+
+    def work(number):
+        yield slow if number == 0 else None
+        raise KeyError("wrong")
+
+    for device in of.devices:
+        device.name, device.current = "slow", nullcontext
+    with pytest.raises(KeyError, match="wrong"):
+        take_turns(of.devices, work)
+    assert over

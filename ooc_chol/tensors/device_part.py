@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -20,6 +21,8 @@ from ooc_chol.tensors.storage import GivenPanels, HostBlocks, HostParts
 
 #: Names of streams in a trace.
 _COMPUTES, _BRINGS, _SENDS = "compute", "copy-in", "copy-out"
+#: Panels whose kernels are captured at most: each capture takes some memory of the device beside the budget.
+_MOST_CAPTURED = 512
 #: What is done with a group: its number, its slices (s, m, n), and what their thresholds begin with.
 UseGroup: TypeAlias = Callable[["TensorPart", int, Slices, Tile | None], Turns]
 
@@ -56,6 +59,9 @@ class TensorPart:
         self._exchanges: list[tuple[AbstractEvent, AbstractEvent]] = []
         self._exchanged: list[tuple[AbstractEvent, AbstractEvent]] = []
         self.copied: dict[str, int] = {}  #: Bytes by links
+        #: What enqueues a step of a panel in a slot, by both and the momentum; None after the first one.
+        self._captured: dict[tuple[int, int, float], Callable[[], None] | None] = {}
+        self._exchanged_tiles: dict[tuple[int, int], list[tuple[TensorPart, Tile, Tile]]] = {}
         self._panels_seen: dict[tuple[int, int], PanelTiles] = {}  # by slots; kept, since slicing takes longer than looking up
         self._kept_seen: dict[int, Tile] = {}
 
@@ -164,16 +170,33 @@ class TensorPart:
 
     def over_panels(self, parts: Sequence[TensorPart], momentum: float) -> Turns:
         """Enqueue: transform each panel back, fill in its missing entries, and transform it."""
-        kernels, basis = self.device.kernels, self._arrays["basis"]
+        entries = self._arrays["basis"].size
         for panel, tiles, slot in self._panels(lambda panel, slot: self._bring_panel(panel, slot, parts)):
             begun = self.track.now(self.computing)
-            kernels.transform(self.computing, basis, tiles.z, tiles.estimate, inverse=True)
-            # What is observed is in X already, and stays.
-            kernels.fill(self.computing, tiles.estimate, tiles.x, tiles.mask, tiles.x, tiles.sums, momentum=momentum)
-            kernels.transform(self.computing, basis, tiles.x, tiles.z)
-            self.tell_work(begun, f"panel {panel}", 4 * basis.size * tiles.x.shape[1])
+            self._step_panel(panel, slot, tiles, momentum)
+            self.tell_work(begun, f"panel {panel}", 4 * entries * tiles.x.shape[1])
             self._send_panel(panel, slot, tiles, parts, with_x=True)
             yield None
+
+    def _step_panel(self, panel: int, slot: int, tiles: PanelTiles, momentum: float) -> None:
+        """Enqueue a step of a panel: its kernels are captured when it comes to the same slot again."""
+        key = panel, slot, momentum
+        enqueue = self._captured.get(key)
+        if enqueue is None:
+            enqueue = partial(self._transform_and_fill, tiles, momentum)
+            if key in self._captured:
+                enqueue = self._captured[key] = self.device.captured(self.computing, enqueue)
+            elif len(self._captured) < _MOST_CAPTURED:
+                self._captured[key] = None
+        enqueue()
+
+    def _transform_and_fill(self, tiles: PanelTiles, momentum: float) -> None:
+        """Enqueue the kernels of a step of a panel."""
+        kernels, basis = self.device.kernels, self._arrays["basis"]
+        kernels.transform(self.computing, basis, tiles.z, tiles.estimate, inverse=True)
+        # What is observed is in X already, and stays.
+        kernels.fill(self.computing, tiles.estimate, tiles.x, tiles.mask, tiles.x, tiles.sums, momentum=momentum)
+        kernels.transform(self.computing, basis, tiles.x, tiles.z)
 
     def over_given(self, parts: Sequence[TensorPart], given: GivenPanels, *, with_mask: bool) -> Turns:
         """Enqueue: bring each panel of what a caller gave, and transform it."""
@@ -227,8 +250,9 @@ class TensorPart:
 
     def _bring_panel(self, panel: int, slot: int, parts: Sequence[TensorPart]) -> None:
         tiles, columns = self._tiles(panel, slot), self._problem.columns(panel)
-        for part, kept in self._elsewhere(parts):
-            self._copy(self.copying, _BRINGS, part.kept_panel(panel), tiles.z[kept], (part, self), f"pull panel {panel}")
+        with self._exchanging(self.copying, parts):
+            for part, theirs, ours in self._exchanged_with(parts, panel, slot):
+                self._copy(self.copying, _BRINGS, theirs, ours, (part, self), f"pull panel {panel}")
         for rows in self._plan.passing_slices:
             if rows:
                 index = (rows.start, rows.stop, columns.start, columns.stop)
@@ -251,8 +275,9 @@ class TensorPart:
         """Return the transform of a panel to where its slices are, and what changed of X."""
         columns = self._problem.columns(panel)
         self.sending.wait(self.computing.record())
-        for part, kept in self._elsewhere(parts):
-            self._copy(self.sending, _SENDS, tiles.z[kept], part.kept_panel(panel), (self, part), f"push panel {panel}")
+        with self._exchanging(self.sending, parts):
+            for part, theirs, ours in self._exchanged_with(parts, panel, slot):
+                self._copy(self.sending, _SENDS, ours, theirs, (self, part), f"push panel {panel}")
         for rows in self._plan.passing_slices:
             if rows:
                 index = (rows.start, rows.stop, columns.start, columns.stop)
@@ -261,12 +286,22 @@ class TensorPart:
             self._send(tiles.x, self._host.x_tier, (panel,), f"tensor {panel}")
         self._used[slot] = [self.sending.record()]
 
-    def _elsewhere(self, parts: Sequence[TensorPart]) -> Iterator[tuple[TensorPart, slice]]:
-        """Devices whose slices of a panel lie elsewhere than the panel, and these slices."""
-        for part in parts:
-            kept = part.share.kept_slices
-            if kept and not (part is self and self.share.has_all_slices):
-                yield part, slice(kept.start, kept.stop)
+    def _exchanged_with(self, parts: Sequence[TensorPart], panel: int, slot: int) -> list[tuple[TensorPart, Tile, Tile]]:
+        """Devices whose slices of a panel lie elsewhere than the panel, these slices, and the rows of the panel for them."""
+        if (panel, slot) not in self._exchanged_tiles:
+            z = self._tiles(panel, slot).z
+            kept = [(part, part.share.kept_slices) for part in parts if not (part is self and self.share.has_all_slices)]
+            found = [(part, part.kept_panel(panel), z[rows.start : rows.stop]) for part, rows in kept if rows]
+            self._exchanged_tiles[panel, slot] = found
+        return self._exchanged_tiles[panel, slot]
+
+    @contextmanager
+    def _exchanging(self, stream: AbstractStream, parts: Sequence[TensorPart]) -> Iterator[None]:
+        """Note when copies from or to other devices began and ended, which a block enqueues."""
+        begun = stream.record() if len(parts) > 1 else None
+        yield
+        if begun is not None:
+            self._exchanges.append((begun, stream.record()))
 
     # slots
 
@@ -300,13 +335,10 @@ class TensorPart:
         self, stream: AbstractStream, name: str, source: Tile, target: Tile, ends: tuple[TensorPart, TensorPart], label: str
     ) -> None:
         """Copy from one device to another, of which one is this: over a link if the other is not."""
-        if ends[0] is ends[1]:
-            self.device.copy_between(stream, source, target)
-            return
-        begun = stream.record()
+        begun = None if ends[0] is ends[1] else self.track.now(stream)
         self.device.copy_between(stream, source, target)
-        self._exchanges.append((begun, stream.record()))
-        self._tell_copy("pull", name, stream, begun, target, f"peer->{ends[1].device.name}", label)
+        if ends[0] is not ends[1]:
+            self._tell_copy("pull", name, stream, begun, target, f"peer->{ends[1].device.name}", label)
 
     def _tell_copy(
         self, kind: str, name: str, stream: AbstractStream, begun: Moment | None, tile: Tile, link: str, label: str
@@ -393,6 +425,8 @@ class TensorPart:
         self._arrays.clear()
         self._panels_seen.clear()
         self._kept_seen.clear()
+        self._captured.clear()
+        self._exchanged_tiles.clear()
 
     def finish(self) -> None:
         """Wait for all streams; raise what went wrong on the way."""

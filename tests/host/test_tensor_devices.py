@@ -434,3 +434,35 @@ def test_a_budget_that_impute_refuses_says_what_would_do():
     with pytest.raises(BudgetError, match="memory_budget of host:0") as found:
         _imputed(given, ring, devices="host:0", memory_budget="8 KiB")
     _imputed(given, ring, devices="host:0", memory_budget=found.value.needed_bytes)
+
+
+@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_kernels_of_a_panel_are_captured_when_they_come_again(monkeypatch, devices, share):
+    """Once for each panel, whatever is brought for it; another momentum is another capture, and the bits stay."""
+    given = PROBLEMS["by entry, subspace"]
+    whole = make.plan_for(given, devices=devices)
+    least = make.least_budget(given, devices)
+    plan = make.plan_for(given, least + int(share * (whole.peak_bytes - least)), devices)
+    captured, launched = [], []
+
+    def capture(self, stream, enqueue):
+        captured.append((self.name, stream.name))
+
+        def launch():
+            launched.append(self.name)
+            enqueue()
+
+        return launch
+
+    with HostTensorSpace(given.basis, given.observed.shape[1:], given.precision, given.svt) as space:
+        expected = make.run(space, given, 5, momentum=0.3)
+    monkeypatch.setattr(HostDevice, "captured", capture)
+    with DeviceTensorSpace(plan, given.basis) as space:
+        found = make.run(space, given, 5, momentum=0.3)
+        panels = len(plan.problem.panels)
+        assert len(captured) == panels and len(launched) == 4 * panels
+        assert sorted(name for name, _ in captured) == sorted(share.device for share in plan.shares for _ in share.panels)
+        make.go_on(space, range(2), momentum=0.1)
+        assert len(captured) == 2 * panels and len(launched) == 5 * panels
+    assert found.bits() == expected.bits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import cupy as cp
@@ -59,7 +60,8 @@ class CudaThresholds:
     def lower(self, stream: AbstractStream, slices: Slices, rule: Rule, ranks: Tile, flags: Tile, basis: Tile | None) -> Turns:
         """Enqueue the threshold of a group; with a basis in pieces, between which it becomes known which slices need more.
 
-        The stream is CuPy's current one within each piece alone: between two of them it may be that of another device.
+        The stream is CuPy's current one within each piece alone: between two of them it may be that of another device. The full
+        route is a function: for large orders cuSOLVER waits for the device inside.
         """
         s, on = len(slices), cupy_stream(stream)
         with on:
@@ -74,16 +76,15 @@ class CudaThresholds:
                 with on:
                     told = self._second_try(stream, failed, rule, ranks, flags, basis)
                 yield told
+            if len(failed := np.flatnonzero(self._told[:s])):
+                yield partial(self._again, stream, failed, rule, ranks, flags, basis)
+        elif rule.lam:
+            yield partial(self._all_at_once, stream, s, rule, ranks, flags)
         with on:
             if not rule.lam:
                 self._count(stream, s, ranks, flags)
                 cp.copyto(self._part("made", s), self._part("wide", s))
                 cp.copyto(self._part("made", s), np.nan, where=(flags < 0)[:, None, None])
-            elif basis is None:
-                cp.copyto(self._part("vectors", s), self._part("gram", s))
-                self._by_all(stream, self._part("wide", s), self._part("made", s), rule, ranks, flags)
-            else:
-                self._again(stream, np.flatnonzero(self._told[:s]), rule, ranks, flags, basis)
             self._copy("narrow", stream, slices, self._part("made", s))
 
     def _part(self, name: str, count: int) -> Tile:
@@ -108,6 +109,12 @@ class CudaThresholds:
         info, factors = self._part("info", s), self._part("factors", s)
         arguments = (_at(values), np.int32(d), np.int32(d), *_numbers(rule), _at(info), _at(factors), _at(ranks), _at(flags))
         self._launch("shrink", stream, s, arguments)
+
+    def _all_at_once(self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile) -> None:
+        """The full route for a whole group."""
+        with cupy_stream(stream):
+            cp.copyto(self._part("vectors", s), self._part("gram", s))
+            self._by_all(stream, self._part("wide", s), self._part("made", s), rule, ranks, flags)
 
     def _by_all(self, stream: AbstractStream, wide: Tile, made: Tile, rule: Rule, ranks: Tile, flags: Tile) -> None:
         """``X V diag(f) V.T`` by all eigenpairs of the first matrices of ``vectors``, whose rows become V.T."""
@@ -226,17 +233,16 @@ class CudaThresholds:
 
     def _again(self, stream: AbstractStream, numbers: Any, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> None:
         """The full route for some slices, side by side, and their leading eigenvectors for the next step."""
-        if not len(numbers):
-            return
-        count, chosen = len(numbers), cp.asarray(numbers)
-        picked, result = self._parts["picked"][:count], self._parts["beside"][:count]
-        cp.take(self._parts["gram"], chosen, axis=0, out=self._part("vectors", count))
-        cp.take(self._parts["wide"], chosen, axis=0, out=picked)
-        found, told = cp.empty(count, np.int32), cp.empty(count, np.int32)
-        self._by_all(stream, picked, result, rule, found, told)
-        self._parts["made"][chosen] = result
-        ranks[chosen], flags[chosen] = found, told
-        basis[chosen] = self._part("vectors", count)[:, -self._columns :].transpose(0, 2, 1)
+        with cupy_stream(stream):
+            count, chosen = len(numbers), cp.asarray(numbers)
+            picked, result = self._parts["picked"][:count], self._parts["beside"][:count]
+            cp.take(self._parts["gram"], chosen, axis=0, out=self._part("vectors", count))
+            cp.take(self._parts["wide"], chosen, axis=0, out=picked)
+            found, told = cp.empty(count, np.int32), cp.empty(count, np.int32)
+            self._by_all(stream, picked, result, rule, found, told)
+            self._parts["made"][chosen] = result
+            ranks[chosen], flags[chosen] = found, told
+            basis[chosen] = self._part("vectors", count)[:, -self._columns :].transpose(0, 2, 1)
 
     @property
     def _sizes(self) -> tuple[np.int32, np.int32]:

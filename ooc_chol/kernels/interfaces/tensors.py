@@ -196,9 +196,11 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         factorization of ``lam**2 I - (G - sum t v v.T)``, over the pairs kept, proves that no value above ``lam`` was missed.
         Those that fail again take the full route.
         """
-        for event in self.threshold_in_turns(stream, slices, lam, ranks, flags, basis=basis, shrinkage=shrinkage):
-            if event is not None:
-                event.synchronize()
+        for found in self.threshold_in_turns(stream, slices, lam, ranks, flags, basis=basis, shrinkage=shrinkage):
+            if callable(found):
+                found()
+            elif found is not None:
+                found.synchronize()
 
     @abstractmethod
     def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:

@@ -1,4 +1,4 @@
-"""Page-locked memory that nobody uses any more: kept for a while for the next call, then unlocked and freed in the background."""
+"""Memory that nobody uses any more, page-locked or of a GPU: kept for a while for the next call, then freed in the background."""
 
 from __future__ import annotations
 
@@ -46,6 +46,21 @@ class MemoryBlock:
         #: The list that it is in, of who has it; None while it waits for its release.
         self.holder: list[MemoryBlock] | None = None
         self.due = 0.0
+
+    @property
+    def waits(self) -> bool:
+        """True of a block that waits for its release, as it is page-locked by us; others are freed at once."""
+        return self.locks is not None and self.locks.is_ours
+
+    def tell_to_stop(self) -> None:
+        """Lock nothing more."""
+        assert self.locks is not None  # it waits
+        self.locks.tell_to_stop()
+
+    def activate(self) -> None:
+        """Make its device the current one of the thread that releases it."""
+        assert self.locks is not None  # it waits
+        self.locks.activate()
 
     def grow(self, nbytes: int) -> bool:
         """Use so many bytes from now on, unless it has them already; False where there is no room."""
@@ -152,9 +167,9 @@ class Releaser:
         """
         grace = self.grace_seconds if grace_seconds is None else grace_seconds
         for block in held:
-            if block.holder is not held or block.locks is None or not block.locks.is_ours:
+            if block.holder is not held or not block.waits:
                 continue
-            block.locks.tell_to_stop()
+            block.tell_to_stop()
             with self._changed:
                 block.due = time.monotonic() + grace
                 self._line_up(block)
@@ -303,8 +318,7 @@ class Releaser:
                     if (left := self._due_seconds()) > 0:
                         self._changed.wait(left)
                 if (block := self._next()) is not None:
-                    assert block.locks is not None  # others are freed at once
-                    block.locks.activate()
+                    block.activate()
                     self._release(block)
                     del block
         except BaseException:  # the driver's: what is left is tried again with what is handed over next

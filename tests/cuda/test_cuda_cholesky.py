@@ -9,6 +9,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from tests.host.matrices import FAMILIES, check_factor
 from tests.host.runs import check_bytes
+from tests.inside.memory import RELEASER
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.cuda
@@ -154,6 +155,7 @@ def test_device_memory_taken_by_someone_else():
     import cupy as cp
 
     cp.get_default_memory_pool().free_all_blocks()
+    RELEASER.release_now()
     free = cp.cuda.runtime.memGetInfo()[0]
     taken = cp.cuda.Memory(int(free - 64 * MIB))
     try:

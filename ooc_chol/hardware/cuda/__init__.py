@@ -17,6 +17,7 @@ from ooc_chol.hardware.cuda.facts import (
 from ooc_chol.hardware.cuda.failures import driver_errors
 from ooc_chol.hardware.cuda.locking import CudaRegistrar, page_locked
 from ooc_chol.hardware.cuda.memory import CudaMemory
+from ooc_chol.hardware.cuda.pools import device_memory, free_and_total
 from ooc_chol.hardware.cuda.source import DeviceSource, from_dlpack, to_device, to_host
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "CudaRegistrar",
     "DeviceSource",
     "device_count",
+    "device_memory",
     "device_number",
     "driver_errors",
+    "free_and_total",
     "from_dlpack",
     "gpu_facts",
     "identity",

@@ -9,6 +9,7 @@ import cupy as cp
 
 from ooc_chol.config import whole_pages
 from ooc_chol.formats import TYPES
+from ooc_chol.hardware.cuda.pools import device_memory
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, ArraySpec
 
 
@@ -21,9 +22,7 @@ class CudaArena(AbstractArena):
         self.n_slots = n_slots
         self.slot_bytes = slot_bytes
         offset = n_slots * slot_bytes
-        self._memory: Any = cp.cuda.Memory(
-            self.bytes_for(n_slots, slot_bytes, workspace_bytes, arrays, narrow_bytes=narrow_bytes)
-        )
+        self._memory: Any = device_memory(self.bytes_for(n_slots, slot_bytes, workspace_bytes, arrays, narrow_bytes=narrow_bytes))
         views = []
         for spec in arrays:
             views.append(cp.ndarray(spec.shape, spec.dtype, cp.cuda.MemoryPointer(self._memory, offset)))
@@ -63,7 +62,7 @@ class CudaArena(AbstractArena):
         return self._parts[key]
 
     def close(self) -> None:
-        """Free the memory once no tile is left."""
+        """Give the memory back once no tile is left."""
         self._tiles.clear()
         self._parts.clear()
         self.arrays = ()

@@ -11,6 +11,8 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.hardware.cuda.pools import pool_of
+
 _runtime = cp.cuda.runtime
 #: CUDA's error number for access to another device's memory that someone has enabled before.
 PEER_ALREADY_ENABLED = 704
@@ -62,4 +64,5 @@ def allow_peer(source: int, target: int) -> bool:
     except _runtime.CUDARuntimeError as error:
         if error.status != PEER_ALREADY_ENABLED:
             raise
+    pool_of(source).let_reach(target)
     return True

@@ -24,6 +24,7 @@ from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.hardware.cuda.failures import driver_errors
 from ooc_chol.hardware.cuda.locking import LockedMemory
 from ooc_chol.hardware.cuda.narrow import NarrowBuffers
+from ooc_chol.hardware.cuda.pools import free_and_total
 from ooc_chol.hardware.cuda.streams import Callback, CudaStream, DeviceEvent, cuda_stream, timed_event
 from ooc_chol.interfaces import (
     AbstractDevice,
@@ -113,20 +114,20 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         workspace = self.kernels.workspace_bytes(nb)
         needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes=narrow_bytes)
         with self.current():
-            free, total = _runtime.memGetInfo()
+            free, total = free_and_total()
             if needed > free:
                 advice = f"{format_bytes(free)} of {format_bytes(total)} are free, others may use the device; lower memory_budget"
-                raise BudgetError(f"arena of {self.name}", needed, int(free), advice)
+                raise BudgetError(f"arena of {self.name}", needed, free, advice)
             try:
                 self._arena = CudaArena(n_slots, slot_bytes, workspace, arrays, narrow_bytes=narrow_bytes)
             except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
                 advice = f"the driver refused ({error}); give a smaller memory_budget"
-                raise BudgetError(f"arena of {self.name}", needed, int(free), advice) from error
+                raise BudgetError(f"arena of {self.name}", needed, free, advice) from error
             try:
                 self.kernels.bind(nb, self._arena.workspace)
             except cublas.cuBLASError as error:
                 advice = f"cuBLAS needs memory beside the budget ({error}); give a smaller memory_budget"
-                raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
+                raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, free, advice) from error
             # What was cleared on the default stream is done then: ours do not wait for it, nor for the user's work before it.
             cp.cuda.Stream.null.synchronize()
         self._narrow = NarrowBuffers(self._arena.narrow, narrow_bytes)

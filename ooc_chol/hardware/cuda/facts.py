@@ -8,6 +8,7 @@ from typing import Any
 import cupy as cp
 from nvmath.bindings import cublas
 
+from ooc_chol.hardware.cuda.pools import free_and_total
 from ooc_chol.hardware.gpu_facts import GpuFacts
 
 _runtime = cp.cuda.runtime
@@ -27,10 +28,9 @@ def device_number(name: str) -> int:
 
 
 def memory_info(name: str) -> tuple[int, int]:
-    """Free and total bytes of a device; creates its context."""
+    """Bytes of a device that this process may have, and all of it; creates its context."""
     with cp.cuda.Device(device_number(name)):
-        free, total = _runtime.memGetInfo()
-    return int(free), int(total)
+        return free_and_total()
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import cupy as cp
 from cupy_backends.cuda.api.driver import CUDADriverError
@@ -23,3 +24,11 @@ def driver_errors() -> tuple[type[Exception], ...]:
         cublas.cuBLASError,
         cublasLt.cuBLASLtError,
     )
+
+
+def checked(answer: tuple[Any, ...]) -> Any:
+    """Return what a call of CUDA's own Python gives, or raise its error as CuPy does."""
+    status, *found = answer
+    if int(status):
+        raise cp.cuda.runtime.CUDARuntimeError(int(status))
+    return found[0] if found else None

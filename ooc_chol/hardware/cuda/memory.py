@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.cuda.facts import device_number
+from ooc_chol.hardware.cuda.pools import device_memory, free_and_total
 from ooc_chol.interfaces import AbstractDeviceMemory
 
 _runtime = cp.cuda.runtime
-#: Bytes up to which memory comes from CuPy's pool, where it costs microseconds and stays: the driver takes a millisecond for 2
-#: GiB. What is larger goes back to the driver at once.
-_MOST_POOLED = 4 << 30
+#: Bytes up to which memory comes from CuPy's pool, where it costs a microsecond, and stays.
+_MOST_POOLED = 64 << 20
 
 
 @final
@@ -28,12 +28,12 @@ class CudaMemory(AbstractDeviceMemory):
         self._device = cp.cuda.Device(device_number(name))
         try:
             with self._device:
-                self._memory: Any = cp.cuda.alloc(nbytes) if nbytes <= _MOST_POOLED else _own(nbytes)
+                self._memory: Any = _pointer(nbytes)
         except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
             with self._device:
-                free, total = _runtime.memGetInfo()
+                free, total = free_and_total()
             advice = f"{format_bytes(free)} of {format_bytes(total)} are free; keep L in host memory (store='host')"
-            raise BudgetError(f"memory of {name} for L", nbytes, int(free), advice) from error
+            raise BudgetError(f"memory of {name} for L", nbytes, free, advice) from error
 
     @property
     def address(self) -> int:
@@ -62,6 +62,6 @@ class CudaMemory(AbstractDeviceMemory):
         self._memory = None
 
 
-def _own(nbytes: int) -> Any:
-    """Memory of the driver's, given back to it when the last pointer is gone."""
-    return cp.cuda.MemoryPointer(cp.cuda.Memory(nbytes), 0)
+def _pointer(nbytes: int) -> Any:
+    """Memory that goes back to its pool when the last pointer is gone."""
+    return cp.cuda.alloc(nbytes) if nbytes <= _MOST_POOLED else cp.cuda.MemoryPointer(device_memory(nbytes), 0)

@@ -46,9 +46,9 @@ class CudaBatch(AbstractBatchKernels):
                 rows = numbers
             return cp.asarray(rows)
         except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
-            free, _ = _runtime.memGetInfo()
+            free, _ = cuda.free_and_total()
             needed = 8 * int(np.prod(np.shape(a)))
-            raise BudgetError(f"memory of {self._name}", needed, int(free), "free some, or factor the batch in parts") from error
+            raise BudgetError(f"memory of {self._name}", needed, free, "free some, or factor the batch in parts") from error
 
     def factor(self, a: Tile) -> tuple[Tile, Failure | None]:
         count, n, _ = a.shape

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
+from ooc_chol.hardware.cuda import device_memory
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.modules import load
@@ -40,7 +41,7 @@ class CudaNorms(AbstractTileNorms):
         mirror: NDArray[np.uint8] = np.frombuffer(self._memory, dtype=np.uint8, count=self._size)
         mirror[:] = 0
         self._mirror = mirror.view(np.float64).reshape(n_tiles, -1)
-        self._device = cp.cuda.MemoryPointer(cp.cuda.Memory(self._size), 0)
+        self._device = cp.cuda.MemoryPointer(device_memory(self._size), 0)
         self._device.copy_from_host(mirror.ctypes.data, self._size)
 
     def row(self, packed: int) -> int:
@@ -60,8 +61,8 @@ class CudaNorms(AbstractTileNorms):
 
     def values(self) -> NDArray[np.float64]:
         """The norms as they are on the device now, which is waited for: also of a run that failed before it copied them."""
-        # Addresses tell the device, whichever is current.
-        _runtime.memcpy(self._mirror.ctypes.data, self._device.ptr, self._size, _runtime.memcpyDeviceToHost)
+        with cp.cuda.Device(self._device.device_id):  # whichever is current cannot reach it
+            _runtime.memcpy(self._mirror.ctypes.data, self._device.ptr, self._size, _runtime.memcpyDeviceToHost)
         return self._norms(self._mirror)
 
     @staticmethod
@@ -93,7 +94,7 @@ class FormatKernels:
         ]
         names += [f"{verb}_{name}" for name in FORMATS if name != FP64.name for verb in ("encode", "widen")]
         self._functions: dict[str, Any] = {name: module.get_function(name) for name in names}
-        self._largest = cp.cuda.Memory(8 * _ENCODING_STREAMS)
+        self._largest = device_memory(8 * _ENCODING_STREAMS)
         self._of_stream: dict[int, int] = {}
 
     def finish(

@@ -11,6 +11,7 @@ from nvmath.bindings import cublas
 
 from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.cuda import device_memory
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
@@ -88,7 +89,7 @@ class CudaResidueKernels(AbstractResidueKernels):
             self._open(n)
 
     def _open(self, n: int) -> None:
-        self._state = cp.cuda.Memory(row_state_bytes(n))  # outside of the pool: close gives it back
+        self._state = device_memory(row_state_bytes(n))
         self._flag = int(self._state.ptr)
         self._limits = self._flag + 8
         self._sums = self._limits + 8 * n

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
 from ooc_chol.formats import PrecisionFormat
+from ooc_chol.hardware.cuda import device_memory
 from ooc_chol.interfaces import AbstractStorageKernels, AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
@@ -48,7 +49,7 @@ class CudaFlags(AbstractFlags):
         self._not_real_mirror: NDArray[np.int32] = mirror[8 * n_tiles + 4 * nt :].view(np.int32)
         self._entry_mirror[:] = _NO_POSITION
         self._pivot_mirror[:] = self._not_real_mirror[:] = _NO_PIVOT
-        self._device = cp.cuda.MemoryPointer(cp.cuda.Memory(size), 0)
+        self._device = cp.cuda.MemoryPointer(device_memory(size), 0)
         self._device.copy_from_host(mirror.ctypes.data, size)
         self._mirror, self._size = mirror, size
         self._pivot_offset, self._not_real_offset = 8 * n_tiles, 8 * n_tiles + 4 * nt

@@ -61,8 +61,8 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         try:
             return cp.empty(shape, self._fmt.dtype)
         except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
-            (free, _), needed = _runtime.memGetInfo(), self._fmt.itemsize * int(np.prod(shape))
-            raise BudgetError(f"memory of {self._name}", needed, int(free), "free some, or cut A: tile_size=") from error
+            (free, _), needed = cuda.free_and_total(), self._fmt.itemsize * int(np.prod(shape))
+            raise BudgetError(f"memory of {self._name}", needed, free, "free some, or cut A: tile_size=") from error
 
     def read(self, source: AbstractSource, tile: Tile) -> None:
         """Copy what lies somewhere, make what is made, in pieces and only up to the diagonal's."""

@@ -107,6 +107,7 @@ def test_other_processes_get_it_after_a_while(cp):
     assert cp.cuda.runtime.memGetInfo()[0] > before - 64 * MIB
 
 
+@pytest.mark.alone
 def test_too_much_is_refused_and_nothing_is_lost(cp):
     _, total = free_and_total()
     with pytest.raises(cp.cuda.runtime.CUDARuntimeError):

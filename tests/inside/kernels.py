@@ -5,6 +5,7 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.kernels.cuda": ("CUBLAS_WORKSPACE_BYTES", "typed_workspace_bytes", "workspace_bytes"),
     "ooc_chol.kernels.cuda.direct": ("has_cudss",),
+    "ooc_chol.kernels.cuda.formats": ("CudaNorms",),
     "ooc_chol.kernels.cuda.graph_source": ("source",),
     "ooc_chol.kernels.cuda.handles": ("BlasHandle",),
     "ooc_chol.kernels.cuda.int8_choice": ("Kernel", "choose", "planes_in_a_call", "wished"),

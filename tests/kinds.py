@@ -37,8 +37,9 @@ TIERS = ("commit", "all")
 FOREIGN = frozenset(("torch", "jax", "sklearn", "pyamg", "distributed", "dask"))
 #: Of these the ones that others import by themselves: spectral partitions, xarray.
 LIGHT = frozenset(("pyamg", "dask", "distributed"))
-#: Programs that end at once: the commit of a result file, and what a machine is, which NumPy before 2.2 asks at an import.
-QUICK = frozenset(("git", "lscpu", "uname"))
+#: Programs that end at once: the commit of a result file; what a machine is, which NumPy before 2.2 asks at an import; and which
+#: fonts there are, which Matplotlib asks at its first drawing on a machine.
+QUICK = frozenset(("fc-list", "git", "lscpu", "uname"))
 COMPILERS = frozenset(("nvcc", "c++", "cc", "g++", "gcc", "clang", "clang++"))
 #: Seconds that a test may sleep in all without the fixture; shorter sleeps than these are looks at what a thread has come to, of
 #: which a busy machine takes more.

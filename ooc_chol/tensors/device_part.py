@@ -335,7 +335,7 @@ class TensorPart:
         self, stream: AbstractStream, name: str, source: Tile, target: Tile, ends: tuple[TensorPart, TensorPart], label: str
     ) -> None:
         """Copy from one device to another, of which one is this: over a link if the other is not."""
-        begun = None if ends[0] is ends[1] else self.track.now(stream)
+        begun = self.track.now(stream)
         self.device.copy_between(stream, source, target)
         if ends[0] is not ends[1]:
             self._tell_copy("pull", name, stream, begun, target, f"peer->{ends[1].device.name}", label)

@@ -10,12 +10,18 @@ import pytest
 import ooc_chol as oc
 from tests.builders import open_device
 from tests.host.matrices import FAMILIES
-from tests.inside import hardware
 from tests.inside.memory import RELEASER
 
 pytestmark = pytest.mark.cuda
 
 MIB = 1 << 20
+
+
+@pytest.fixture
+def pools():
+    from tests.inside.hardware import pools
+
+    return pools
 
 
 @pytest.fixture
@@ -27,9 +33,9 @@ def cp():
         yield cupy
 
 
-def test_memory_that_was_given_back_is_had_again(cp):
-    pool = hardware.pool_of(0)
-    memory = hardware.device_memory(300 * MIB)
+def test_memory_that_was_given_back_is_had_again(cp, pools):
+    pool = pools.pool_of(0)
+    memory = pools.device_memory(300 * MIB)
     assert memory.size == 300 * MIB and memory.ptr % 256 == 0
     one = cp.ndarray((300 * MIB,), np.uint8, cp.cuda.MemoryPointer(memory, 0))
     one[...] = 7
@@ -37,70 +43,70 @@ def test_memory_that_was_given_back_is_had_again(cp):
     kept = pool.kept_bytes()
     del memory, one
     assert pool.kept_bytes() == kept + 300 * MIB
-    again = hardware.device_memory(300 * MIB)
+    again = pools.device_memory(300 * MIB)
     assert pool.kept_bytes() == kept
     del again
     pool.trim()
     assert pool.kept_bytes() < kept + 300 * MIB
 
 
-def test_an_array_that_lives_keeps_its_memory(cp):
-    array = cp.ndarray((MIB,), np.float64, cp.cuda.MemoryPointer(hardware.device_memory(8 * MIB), 0))
+def test_an_array_that_lives_keeps_its_memory(cp, pools):
+    array = cp.ndarray((MIB,), np.float64, cp.cuda.MemoryPointer(pools.device_memory(8 * MIB), 0))
     array[...] = 3.0
-    hardware.pool_of(0).trim()
-    others = [hardware.device_memory(8 * MIB) for _ in range(4)]
+    pools.pool_of(0).trim()
+    others = [pools.device_memory(8 * MIB) for _ in range(4)]
     for each in others:
         cp.cuda.runtime.memset(each.ptr, 0xFF, 8 * MIB)
     assert float(array.min()) == float(array.max()) == 3.0
 
 
-def test_no_bytes_need_no_memory(cp):
-    assert hardware.device_memory(0).ptr == 0
+def test_no_bytes_need_no_memory(cp, pools):
+    assert pools.device_memory(0).ptr == 0
 
 
-def test_memory_is_given_back_behind_all_work_of_the_device(cp):
+def test_memory_is_given_back_behind_all_work_of_the_device(cp, pools):
     """A stream that still writes when nobody holds the memory any more writes into nobody else's."""
     stream = cp.cuda.Stream(non_blocking=True)
-    memory = hardware.device_memory(64 * MIB)
+    memory = pools.device_memory(64 * MIB)
     for value in range(200):
         cp.cuda.runtime.memsetAsync(memory.ptr, value, 64 * MIB, stream.ptr)
     del memory
     assert stream.done
-    other = hardware.device_memory(64 * MIB)
+    other = pools.device_memory(64 * MIB)
     view = cp.ndarray((64 * MIB,), np.uint8, cp.cuda.MemoryPointer(other, 0))
     view[...] = 1
     assert int(view.min()) == int(view.max()) == 1
 
 
 @pytest.mark.alone
-def test_what_is_kept_is_anybodys_in_the_process(cp):
-    free, total = hardware.free_and_total()
-    memory = hardware.device_memory(int(0.6 * free))
+def test_what_is_kept_is_anybodys_in_the_process(cp, pools):
+    free, total = pools.free_and_total()
+    memory = pools.device_memory(int(0.6 * free))
     del memory
-    kept = hardware.pool_of(0).kept_bytes()
+    kept = pools.pool_of(0).kept_bytes()
     assert kept >= int(0.6 * free)
     assert cp.cuda.runtime.memGetInfo()[0] < 0.5 * free
-    now, all_of_it = hardware.free_and_total()
+    now, all_of_it = pools.free_and_total()
     assert abs(now - free) < 64 * MIB and all_of_it == total
     theirs = cp.cuda.Memory(int(0.7 * free))  # cudaMalloc
     del theirs
-    assert hardware.pool_of(0).kept_bytes() < kept
+    assert pools.pool_of(0).kept_bytes() < kept
 
 
 @pytest.mark.alone
-def test_pieces_that_do_not_fit_give_way_to_a_larger_one(cp):
-    free, _ = hardware.free_and_total()
-    pieces = [hardware.device_memory(int(0.2 * free)) for _ in range(4)]
+def test_pieces_that_do_not_fit_give_way_to_a_larger_one(cp, pools):
+    free, _ = pools.free_and_total()
+    pieces = [pools.device_memory(int(0.2 * free)) for _ in range(4)]
     del pieces[::2]
     del pieces
-    whole = hardware.device_memory(int(0.9 * free))
+    whole = pools.device_memory(int(0.9 * free))
     assert whole.ptr
 
 
 @pytest.mark.alone
-def test_other_processes_get_it_after_a_while(cp):
+def test_other_processes_get_it_after_a_while(cp, pools):
     before = cp.cuda.runtime.memGetInfo()[0]
-    kept = hardware.device_memory(512 * MIB)
+    kept = pools.device_memory(512 * MIB)
     del kept
     assert cp.cuda.runtime.memGetInfo()[0] < before - 400 * MIB
     RELEASER.release_now()  # two seconds later
@@ -108,31 +114,31 @@ def test_other_processes_get_it_after_a_while(cp):
 
 
 @pytest.mark.alone
-def test_too_much_is_refused_and_nothing_is_lost(cp):
-    _, total = hardware.free_and_total()
+def test_too_much_is_refused_and_nothing_is_lost(cp, pools):
+    _, total = pools.free_and_total()
     with pytest.raises(cp.cuda.runtime.CUDARuntimeError):
-        hardware.device_memory(2 * total)
-    assert hardware.device_memory(MIB).ptr
+        pools.device_memory(2 * total)
+    assert pools.device_memory(MIB).ptr
 
 
-def test_a_second_factor_takes_the_memory_of_the_first(cp):
+def test_a_second_factor_takes_the_memory_of_the_first(cp, pools):
     a = FAMILIES["exponential"](3000)
     budget = {"tile_size": 512, "devices": "cuda:0", "memory_budget": "400 MiB", "store": "host"}
     first = oc.cholesky(a, **budget).logdet()
-    kept = hardware.pool_of(0).kept_bytes()
+    kept = pools.pool_of(0).kept_bytes()
     assert kept > 0
     assert oc.cholesky(a, **budget).logdet() == first
-    assert hardware.pool_of(0).kept_bytes() == kept
+    assert pools.pool_of(0).kept_bytes() == kept
 
 
 @pytest.mark.multigpu
-def test_gpus_reach_each_others_memory(cp):
+def test_gpus_reach_each_others_memory(cp, pools):
     with closing(open_device("cuda:0")) as one, closing(open_device("cuda:1")) as other:
         stream = one.create_stream("copies")
         with one.current():
-            here = cp.ndarray((512, 512), np.float64, cp.cuda.MemoryPointer(hardware.device_memory(2 * MIB), 0))
+            here = cp.ndarray((512, 512), np.float64, cp.cuda.MemoryPointer(pools.device_memory(2 * MIB), 0))
         with other.current():
-            there = cp.ndarray((512, 512), np.float64, cp.cuda.MemoryPointer(hardware.device_memory(2 * MIB), 0))
+            there = cp.ndarray((512, 512), np.float64, cp.cuda.MemoryPointer(pools.device_memory(2 * MIB), 0))
             there[...] = cp.arange(512 * 512, dtype=np.float64).reshape(512, 512)
             cp.cuda.Device().synchronize()
         with one.current():

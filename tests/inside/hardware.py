@@ -6,7 +6,6 @@ NAMES = {
     "ooc_chol.hardware.cuda.arena": ("CudaArena",),
     "ooc_chol.hardware.cuda.device": ("CudaDevice", "LIBRARY_BYTES"),
     "ooc_chol.hardware.cuda.locking": ("CudaRegistrar",),
-    "ooc_chol.hardware.cuda.pools": ("device_memory", "free_and_total", "pool_of"),
     "ooc_chol.hardware.cuda.streams": ("cuda_stream",),
     "ooc_chol.hardware.gpu_facts": ("GpuFacts",),
     "ooc_chol.hardware.host": ("AbortedError", "HostArena", "HostDevice", "HostEvent", "HostStream", "total_host_bytes"),
@@ -27,6 +26,7 @@ NAMES = {
 MODULES = {
     "host": "ooc_chol.hardware.host",
     "kinds": "ooc_chol.hardware.kinds",
+    "pools": "ooc_chol.hardware.cuda.pools",
     "registry": "ooc_chol.hardware.registry",
 }
 

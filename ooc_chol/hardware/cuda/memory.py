@@ -15,7 +15,7 @@ from ooc_chol.hardware.cuda.pools import device_memory, free_and_total
 from ooc_chol.interfaces import AbstractDeviceMemory
 
 _runtime = cp.cuda.runtime
-#: Bytes up to which memory comes from CuPy's pool, where it costs a microsecond, and stays.
+#: Bytes up to which memory comes from CuPy's pool, where it costs least, and stays.
 _MOST_POOLED = 64 << 20
 
 

@@ -44,7 +44,8 @@ class DevicePool:
 
     def memory(self, nbytes: int) -> Any:
         """Memory, as CuPy has it, that goes back once nobody holds it. Raises ``CUDARuntimeError``: there is too little."""
-        return cp.cuda.UnownedMemory(*_owned(self, nbytes), self.number)
+        owner = _Allocation(self, nbytes)
+        return cp.cuda.UnownedMemory(owner.address, nbytes, owner, self.number)
 
     def take(self, nbytes: int) -> int:
         """Address of so many bytes, which any stream may use."""
@@ -122,7 +123,7 @@ class _Allocation:
     """Bytes of a pool; whoever has them holds this."""
 
     def __init__(self, pool: DevicePool, nbytes: int) -> None:
-        self._pool, self.address = pool, 0
+        self._pool, self.address = pool, 0  # as long as nothing was taken
         if nbytes:
             self.address = pool.take(nbytes)
 
@@ -147,11 +148,6 @@ def free_and_total() -> tuple[int, int]:
     """Bytes of the current device that this process may have, what its pool keeps among them, and all of it."""
     free, total = _runtime.memGetInfo()
     return int(free) + pool_of(cp.cuda.Device().id).kept_bytes(), int(total)
-
-
-def _owned(pool: DevicePool, nbytes: int) -> tuple[int, int, _Allocation]:
-    allocation = _Allocation(pool, nbytes)
-    return allocation.address, nbytes, allocation
 
 
 def _location(number: int) -> Any:

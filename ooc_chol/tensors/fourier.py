@@ -242,7 +242,7 @@ def _adjacency(graph: Any) -> csr_array:
             given = packed.tocsr()
     if given.shape[0] != given.shape[1] or not given.shape[0]:
         raise ValueError(f"the graph is {given.shape[0]} x {given.shape[1]}; give a square adjacency matrix of its vertices")
-    weights = csr_array(given, dtype=np.float64)
+    weights = csr_array(given, dtype=np.float64, copy=True)  # what the caller gave is not changed
     weights.sum_duplicates()
     _check_weights(weights, type(graph).__name__)
     weights.eliminate_zeros()

@@ -48,6 +48,17 @@ def test_the_inverse_gives_back_what_was_transformed(graph, normalized, dtype):
         assert np.isclose(np.linalg.norm(xh), np.linalg.norm(x), rtol=1e-6)  # unitary
 
 
+def test_a_graph_with_explicit_zeros_stays_as_it_was():
+    """Rows out of order, a duplicate and two zeros: GraphFourier drops, sorts and adds in a copy."""
+    data, indices, indptr = np.array([0.0, 1, 1, 0.5, 0.5, 1, 0]), np.array([2, 1, 2, 0, 0, 1, 0]), np.array([0, 2, 5, 7])
+    graph = scipy.sparse.csr_array((data.copy(), indices.copy(), indptr.copy()), shape=(3, 3))
+    fourier = oc.GraphFourier(graph)
+    for kept, before in ((graph.data, data), (graph.indices, indices), (graph.indptr, indptr)):
+        assert np.array_equal(kept, before)
+    path = np.diag([1.0, 1.0], 1) + np.diag([1.0, 1.0], -1)
+    assert np.array_equal(fourier.basis, oc.GraphFourier(path).basis)
+
+
 def test_no_eigenvector_mixes_components():
     fourier = oc.GraphFourier(GRAPHS["apart"])
     for number in range(fourier.labels.max() + 1):

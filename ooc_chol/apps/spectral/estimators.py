@@ -188,7 +188,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    radius, sigma_i, sigma_x, max_ncut, max_depth, min_size, split_points, vectors, search, features, seed
+    radius, sigma_i, sigma_x, max_ncut, n_segments, max_depth, min_size, split_points, vectors, search, features, seed
         As of :func:`normalized_cut`.
     tol, preconditioner, precision, max_passes, devices, memory_budget, host_budget
         Of the eigenvectors, as of :func:`bisect`.
@@ -202,7 +202,8 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    ``X`` is an image, or a sparse affinity: see :func:`normalized_cut`. The number of segments follows from ``max_ncut``.
+    ``X`` is an image, or a sparse affinity: see :func:`normalized_cut`. Without ``n_segments`` their number follows from
+    ``max_ncut``.
 
     Examples
     --------
@@ -224,7 +225,8 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         radius: float = 5,
         sigma_i: float | None = None,
         sigma_x: float | None = None,
-        max_ncut: float = 0.01,
+        max_ncut: float | None = None,
+        n_segments: int | None = None,
         max_depth: int | None = None,
         min_size: int = 1,
         split_points: int | None = None,
@@ -244,6 +246,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.sigma_i = sigma_i
         self.sigma_x = sigma_x
         self.max_ncut = max_ncut
+        self.n_segments = n_segments
         self.max_depth = max_depth
         self.min_size = min_size
         self.split_points = split_points

@@ -107,6 +107,32 @@ def same(one: Segmentation, other: Segmentation) -> bool:
     return bool(np.array_equal(one.labels, other.labels)) and one.tree == other.tree
 
 
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_a_number_of_segments_takes_the_best_cut_next(count: int) -> None:
+    image, labels = five_regions()
+    found = normalized_cut(image, sigma_i=20, n_segments=count)
+    assert found.n_segments == count == found.report.splits + 1
+    split = {number for number, one in enumerate(found.tree) if one.is_split}
+    left = [one.ncut for number, one in enumerate(found.tree) if number not in split]
+    assert all(found.tree[number].ncut <= min(left, default=2.0) for number in split)
+    assert {one.parent for one in found.tree} <= {-1, *split}
+    if count == 5:
+        np.testing.assert_array_equal(found.labels, numbered(labels))
+    again = found.at(0.1)
+    np.testing.assert_array_equal(again.labels, numbered(labels))
+
+
+@pytest.mark.parametrize(
+    ("image", "options", "count"),
+    [(five_regions()[0], {"max_depth": 1}, 2), (five_regions()[0], {"min_size": 1600}, 1), (np.ones((9, 9)), {}, 1)],
+    ids=["depth", "size", "one value"],
+)
+def test_fewer_segments_than_were_asked_for_are_warned_of(image: NDArray[Any], options: dict[str, Any], count: int) -> None:
+    with pytest.warns(oc.errors.InputWarning, match=rf"n_segments is 4, but {count} segment") as caught:
+        assert normalized_cut(image, sigma_i=20, n_segments=4, **options).n_segments == count
+    assert caught[0].filename == __file__
+
+
 @pytest.mark.usefixtures("long")
 def test_other_thresholds_come_from_the_same_tree() -> None:
     image, _ = five_regions()
@@ -337,9 +363,9 @@ def test_a_scale_in_other_units_is_warned_of(name: str) -> None:
     assert str(caught[0].message) in found.report.notes
 
 
-@pytest.mark.parametrize("name", ["n_segments", "n_clusters", "k", "n_parts"])
-def test_a_number_of_segments_is_refused_with_what_says_it(name: str) -> None:
-    with pytest.raises(TypeError, match=rf"no option '{name}': .*max_ncut.* found\.at"):
+@pytest.mark.parametrize("name", ["n_clusters", "k", "n_parts"])
+def test_another_word_for_a_number_of_segments_is_refused_with_ours(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"no option '{name}': .* n_segments"):
         normalized_cut(np.eye(12) * 200, sigma_i=20, **{name: 3})
 
 
@@ -438,6 +464,9 @@ def test_affinities_take_no_arguments_of_images(options: dict[str, object]) -> N
         ({"max_ncut": 2.5}, ValueError, "from 0 to 2"),
         ({"max_ncut": math.nan}, ValueError, "max_ncut is nan"),
         ({"max_depth": -1}, ValueError, "max_depth is -1"),
+        ({"n_segments": 0}, ValueError, "n_segments is 0"),
+        ({"n_segments": 2.5}, TypeError, "n_segments is a float"),
+        ({"n_segments": 3, "max_ncut": 0.01}, ValueError, "leave one of them out"),
         ({"max_depth": 1.5}, TypeError, "max_depth is a float"),
         ({"min_size": 0}, ValueError, "min_size is 0"),
         ({"split_points": 9}, ValueError, "split_points is 9; give 10 or more"),

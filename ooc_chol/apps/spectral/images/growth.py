@@ -13,21 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.spectral.images.regions import Region, Regions
+from ooc_chol.apps.spectral.images.regions import Region, Regions, Threshold
 from ooc_chol.apps.spectral.plans import PartitionPlan
 from ooc_chol.apps.spectral.results import Segmentation, SegmentationReport, Split
 from ooc_chol.apps.spectral.solving.eigenpairs import added
 from ooc_chol.apps.spectral.solving.lowest import Lowest
 
-#: The largest normalized cut that there is.
-_MOST_NCUT = 2.0
-
-
-class Threshold(NamedTuple):
-    """How far the tree is wanted."""
-
-    max_ncut: float
-    max_depth: int | None
+#: The largest normalized cut that there is, and the threshold where nothing else ends the splits.
+_MOST_NCUT, _USUAL_NCUT = 2.0, 0.01
 
 
 class Place(NamedTuple):
@@ -58,12 +51,21 @@ class _Visit(NamedTuple):
     is_new: bool
 
 
-def check_threshold(max_ncut: float, max_depth: int | None) -> Threshold:
-    """A threshold that makes sense; ``ValueError`` where it does not."""
-    most = tb.real_number(max_ncut, "max_ncut")
+def check_threshold(max_ncut: float | None, max_depth: int | None, n_segments: int | None = None) -> Threshold:
+    """A threshold, or number, that makes sense; ``ValueError`` where it does not."""
+    most = _USUAL_NCUT if max_ncut is None else tb.real_number(max_ncut, "max_ncut")
     if not 0 < most <= _MOST_NCUT:
         raise ValueError(f"max_ncut is {most:g}: a normalized cut lies from 0 to 2, so give a number above 0 and up to 2")
-    return Threshold(most, None if max_depth is None else tb.whole_number(max_depth, "max_depth", least=0))
+    depth = None if max_depth is None else tb.whole_number(max_depth, "max_depth", least=0)
+    if n_segments is None:
+        return Threshold(most, depth)
+    count = tb.whole_number(n_segments, "n_segments", least=1)
+    if max_ncut is not None:
+        raise ValueError(
+            f"max_ncut is {most:g} and n_segments {count}: segments are split by a threshold, or until there are so many; leave "
+            "one of them out"
+        )
+    return Threshold(_MOST_NCUT, depth, count)
 
 
 class Called(NamedTuple):
@@ -75,7 +77,8 @@ class Called(NamedTuple):
 
     def of(self, wanted: Threshold) -> dict[str, Any]:
         """The key of a threshold."""
-        return {**self.key, "max_ncut": wanted.max_ncut.hex(), "max_depth": wanted.max_depth}
+        how = {"max_ncut": wanted.max_ncut.hex()} if wanted.n_segments is None else {"n_segments": wanted.n_segments}
+        return {**self.key, **how, "max_depth": wanted.max_depth}
 
 
 def one_segment(place: Place, notes: tuple[str, ...], call: Called, started: float) -> Segmentation:
@@ -118,7 +121,7 @@ class Grown:
     def segmentation(self, wanted: Threshold, started: float) -> Segmentation:
         """Segments of a threshold; only those are computed that no earlier one has looked at."""
         began = time.perf_counter()
-        visits = [_Visit(*visit) for visit in self.regions.visited(*wanted)]
+        visits = [_Visit(*visit) for visit in self.regions.visited(wanted)]
         looked = [visit for visit in visits if _is_looked(visit, wanted)]
         looks = [look for visit in visits if visit.is_new and (look := visit.region.look) is not None]
         found = [look.lowest for look in looks if look.lowest is not None]
@@ -156,6 +159,9 @@ class Grown:
     def _limits(self, visits: list[_Visit], looked: list[_Visit], wanted: Threshold) -> list[str]:
         """Notes on the limits that ended the recursion beside the threshold, and on segments looked at before."""
         notes, least = [], self.regions.sweep.min_size
+        count = sum(not visit.is_split for visit in visits)
+        if wanted.n_segments is not None and count < wanted.n_segments:
+            notes.append(too_few_text(count, wanted.n_segments))
         at_end = sum(visit.region.depth == wanted.max_depth and len(visit.region.vertices) > 1 for visit in visits)
         if at_end:
             notes.append(f"{_segments(at_end)} at max_depth {wanted.max_depth} {_was(at_end)} not looked at")
@@ -166,6 +172,11 @@ class Grown:
         if known:
             notes.append(f"{_segments(known)} had been looked at for another threshold")
         return notes
+
+
+def too_few_text(count: int, wanted: int) -> str:
+    """That a number of segments was not reached."""
+    return f"n_segments is {wanted}, but {_segments(count)} {_was(count)} found: none of them can be split within the limits"
 
 
 def _on_host(found: Sequence[Lowest], gpu_entries: int) -> list[str]:
@@ -204,7 +215,10 @@ def _split(visit: _Visit, wanted: Threshold, parent: int) -> Split:
     if math.isinf(look.ncut):
         reason = look.how
     else:
-        relation = f"at most max_ncut {wanted.max_ncut:g}" if visit.is_split else f"above max_ncut {wanted.max_ncut:g}"
+        if wanted.n_segments is None:
+            relation = f"{'at most' if visit.is_split else 'above'} max_ncut {wanted.max_ncut:g}"
+        else:
+            relation = f"{'the smallest left' if visit.is_split else 'not needed'} for {wanted.n_segments} segments"
         reason = f"{relation}; {look.how if look.lowest is None else 'found ' + look.how}"
     return Split(region.depth, n, look.ncut, visit.is_split, (n - second, second), values, reason, parent)
 

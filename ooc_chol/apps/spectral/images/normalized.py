@@ -19,7 +19,7 @@ from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
 from ooc_chol.apps.spectral.images.affinity import Scales, check_scales, count_entries, pixel_affinity
 from ooc_chol.apps.spectral.images.features import Features, features_of
-from ooc_chol.apps.spectral.images.growth import Called, Grown, Place, check_threshold, one_segment
+from ooc_chol.apps.spectral.images.growth import Called, Grown, Place, check_threshold, one_segment, too_few_text
 from ooc_chol.apps.spectral.images.regions import Regions
 from ooc_chol.apps.spectral.images.sweep import SweepOptions
 from ooc_chol.apps.spectral.partitions.bisect import bisect
@@ -48,7 +48,8 @@ def normalized_cut(
     radius: float = 5,
     sigma_i: float | None = None,
     sigma_x: float | None = None,
-    max_ncut: float = 0.01,
+    max_ncut: float | None = None,
+    n_segments: int | None = None,
     max_depth: int | None = None,
     min_size: int = 1,
     split_points: int | None = None,
@@ -89,10 +90,12 @@ def normalized_cut(
     sigma_x : float, optional
         Scale of distances, in pixels: affinities are multiplied by ``exp(-|X_i - X_j|^2 / sigma_x^2)``. By default there is no
         such factor.
-    max_ncut : float
-        A segment is split where its best normalized cut is at most this, above 0 and up to 2.
+    max_ncut : float, optional
+        A segment is split where its best normalized cut is at most this, above 0 and up to 2; by default 0.01.
+    n_segments : int, optional
+        In place of ``max_ncut``: of all segments the one with the smallest best cut is split next, until there are so many.
     max_depth : int, optional
-        Splits one after another that lead to a segment, at most; by default as many as ``max_ncut`` allows.
+        Splits one after another that lead to a segment, at most; by default as many as are wanted.
     min_size : int
         Fewest pixels of a segment.
     split_points : int, optional
@@ -141,7 +144,7 @@ def normalized_cut(
     -----
     oc.errors.InputWarning
         ``sigma_i`` is more than twice the range of the features, so that affinities hardly differ; or it or ``sigma_x`` is so
-        small that most pixels have none.
+        small that most pixels have none. Or there are fewer segments than ``n_segments``, since none can be split.
 
     Notes
     -----
@@ -169,7 +172,7 @@ def normalized_cut(
     """
     started = time.perf_counter()
     _refuse_other_names(unknown)
-    wanted = check_threshold(max_ncut, max_depth)
+    wanted = check_threshold(max_ncut, max_depth, n_segments)
     vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)
     sweep = _sweep_options(split_points, min_size, search, seed)
     # Eigenvalues of 1e-11 are common, and any vector of the space that they span falls at a good cut.
@@ -187,14 +190,14 @@ def normalized_cut(
     key = arithmetic_key("normalized_cut", given.size[:2], options, the_plan, settings)
     call = Called(the_plan, key, {"plan": planned - read, "affinity": built - planned + read - started})
     if graph is None:
-        return one_segment(given.place, notes, call, started)
+        return _of_number(one_segment(given.place, notes, call, started), n_segments)
     at_once = _AT_ONCE if options.are_gpus and not progress else 1
     with passes_shown(progress, "normalized_cut") as shown:
         regions = Regions(graph, vectors, sweep, replace(options, progress=shown), at_once)
         grown = Grown(regions, given.place, notes, call)
         found = grown.segmentation(wanted, started)
     regions.solver = replace(options, progress=None)
-    return found
+    return _of_number(found, n_segments)
 
 
 @tb.documented(like=normalized_cut)
@@ -204,7 +207,8 @@ def plan_normalized_cut(
     radius: float = 5,
     sigma_i: float | None = None,
     sigma_x: float | None = None,
-    max_ncut: float = 0.01,
+    max_ncut: float | None = None,
+    n_segments: int | None = None,
     max_depth: int | None = None,
     min_size: int = 1,
     split_points: int | None = None,
@@ -250,7 +254,7 @@ def plan_normalized_cut(
     >>> plan.n, plan.n_entries, plan.method
     (144, 1492, 'LAPACK')
     """
-    check_threshold(max_ncut, max_depth)
+    check_threshold(max_ncut, max_depth, n_segments)
     vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)
     _sweep_options(split_points, min_size, search, seed)
     options = solver_options(locals(), seed, sharp=False, gpu_entries=GPU_ENTRIES)
@@ -259,6 +263,13 @@ def plan_normalized_cut(
     else:
         size = _given(image_or_affinity, radius, sigma_i, sigma_x, features, mask).size
     return plan_cut("normalized_cut", size, vectors, options, host_budget, normalized=True)
+
+
+def _of_number(found: Segmentation, n_segments: int | None) -> Segmentation:
+    """The segments; an ``InputWarning`` where they are fewer than were asked for."""
+    if n_segments is not None and found.n_segments < n_segments:
+        warnings.warn(too_few_text(found.n_segments, n_segments), oc.errors.InputWarning, stacklevel=3)
+    return found
 
 
 class _Given(NamedTuple):
@@ -297,11 +308,8 @@ def _given(
 def _refuse_other_names(unknown: Mapping[str, object]) -> None:
     """Raise for what is no argument, with advice on what other packages call one."""
     for name in unknown:
-        if name in ("n_segments", "n_clusters", "n_parts", "k"):
-            raise TypeError(
-                f"there is no option {name!r}: segments are split while their best cut is at most max_ncut; give a larger one "
-                "for more, or take found.at(max_ncut) of what was found"
-            )
+        if name in ("n_clusters", "n_parts", "k"):
+            raise TypeError(f"there is no option {name!r}: a number of segments is called n_segments")
         raise TypeError(f"normalized_cut() got an unexpected keyword argument {name!r:.40}")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -12,12 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.branches import grow
 from ooc_chol.apps.spectral.images.parts import followed, parts_of
 from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, normalized_cut_of
 from ooc_chol.apps.spectral.solving.eigenpairs import lowest_eigenpairs
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
+
+
+class Threshold(NamedTuple):
+    """How far the tree is wanted."""
+
+    max_ncut: float
+    max_depth: int | None
+    n_segments: int | None = None  #: Segments that are wanted in place of the threshold
+
+    def is_leaf(self, depth: int) -> bool:
+        """Tell whether segments of this depth stay whole."""
+        return self.max_depth is not None and depth >= self.max_depth
 
 
 class Look(NamedTuple):
@@ -64,25 +78,49 @@ class Regions:
     def __post_init__(self) -> None:
         self.root = Region(np.arange(self.graph.n, dtype=np.int32), 0)
 
-    def visited(self, max_ncut: float, max_depth: int | None) -> Iterator[tuple[Region, bool, bool]]:
+    def visited(self, wanted: Threshold) -> Iterator[tuple[Region, bool, bool]]:
         """Segments breadth first, from the whole: with whether each is split, and whether it was looked at only now."""
         new: set[Region] = set()
 
-        def sides(region: Region) -> Sequence[Region]:
-            if len(region.vertices) < 2 * self.sweep.min_size or (max_depth is not None and region.depth >= max_depth):
-                return ()
+        def looked(region: Region) -> Look | None:
+            if len(region.vertices) < 2 * self.sweep.min_size or wanted.is_leaf(region.depth):
+                return None
             if region.look is None:
                 region.look = self._look(region)
                 new.add(region)
-            return region.split() if region.look.ncut <= max_ncut else ()
+            return region.look
 
-        grow(self.root, sides, lambda region: len(region.vertices), self.at_once)
+        def sides(region: Region) -> Sequence[Region]:
+            look = looked(region)
+            return region.split() if look is not None and look.ncut <= wanted.max_ncut else ()
+
+        best = None
+        if wanted.n_segments is None:
+            grow(self.root, sides, lambda region: len(region.vertices), self.at_once)
+        else:
+            best = self._best_first(wanted.n_segments, looked)
         waiting = deque([self.root])
         while waiting:
             region = waiting.popleft()
-            split = sides(region)
+            split = sides(region) if best is None else region.split() if region in best else ()
             yield region, bool(split), region in new
             waiting.extend(split)
+
+    def _best_first(self, n_segments: int, looked: Callable[[Region], Look | None]) -> set[Region]:
+        """The segments to be split until there are so many, the smallest best cut next."""
+        chosen: set[Region] = set()
+        waiting: list[tuple[float, int, Region]] = []
+        fresh: Sequence[Region] = (self.root,)
+        while len(chosen) < n_segments - 1:
+            for region, look in zip(fresh, tb.map_in_threads(looked, fresh, threads=self.at_once), strict=True):
+                if look is not None and look.ncut < np.inf:
+                    heapq.heappush(waiting, (look.ncut, int(region.vertices[0]), region))
+            if not waiting:
+                break
+            region = heapq.heappop(waiting)[2]
+            chosen.add(region)
+            fresh = region.split()
+        return chosen
 
     def _look(self, region: Region) -> Look:
         """The best split of a segment: of what counts in it, whose sides all else follows."""

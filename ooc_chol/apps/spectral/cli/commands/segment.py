@@ -19,7 +19,7 @@ from ooc_chol.apps.spectral.pictures import PICTURES, save_figure, segments_figu
 from ooc_chol.apps.spectral.results import Segmentation
 
 #: Arguments of the call that are passed on where they are given.
-_GIVEN = ("sigma_i", "sigma_x", "radius", "max_ncut", "max_depth", "min_size", "split_points", "features")
+_GIVEN = ("sigma_i", "sigma_x", "radius", "max_ncut", "n_segments", "max_depth", "min_size", "split_points", "features")
 
 #: Shown below the help of the command.
 EXAMPLES = (
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.description = (
         "Segment an image by normalized cuts: pixels within a radius are alike by their values and places, and segments are "
-        "split while the normalized cut of the best split is small."
+        "split while the normalized cut of the best split is small, or until there are as many as are wanted."
     )
     parser.add_argument("image", type=Path, metavar="IMAGE", help="any image that scikit-image reads, or a .npy array")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the segments here: .png or .npy")
@@ -49,7 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     alike.add_argument("--features", choices=("grey", "lab"), help="compare grey values, or colours in Lab (default: grey)")
     split = parser.add_argument_group("what is split")
     split.add_argument("--max-ncut", type=float, help="split no segment whose best normalized cut is larger (default: 0.01)")
-    split.add_argument("--max-depth", type=int, help="splits one after another, at most (default: as many as that allows)")
+    number = "in place of that threshold: make the best cut next, until there are N segments"
+    split.add_argument("--n-segments", type=int, metavar="N", help=number)
+    split.add_argument("--max-depth", type=int, help="splits one after another, at most (default: as many as are wanted)")
     split.add_argument("--min-size", type=int, help="fewest pixels of a segment (default: 1)")
     split.add_argument("--split-points", type=int, help="thresholds of an eigenvector that are tried, 10 or more (default: all)")
     add_seed(split)

@@ -65,8 +65,9 @@ def impute(
     Parameters
     ----------
     X : (N, m, n) array
-        An m x n matrix at each vertex, float32 or float64; an array in memory or a memory-mapped file, which is read where it is
-        when it is row-major and of the type of storage. What is missing may hold anything, NaN too.
+        An m x n matrix at each vertex, float32 or float64, or whole numbers, which become float64; an array in memory or a
+        memory-mapped file, which is read where it is when it is row-major and of the type of storage. What is missing may hold
+        anything, NaN too.
     mask : (N,) or (N, m, n) bool array, or None
         True where a slice, or an entry, is observed; None takes NaN for what is missing
         (:func:`~ooc_chol.toolbox.observed_mask`).
@@ -119,7 +120,7 @@ def impute(
         these. ``NonFiniteTensorError`` for a
         NaN or an infinity where X is observed, or entries so large that the norm of X is infinite.
     TypeError
-        X is not float32 or float64, mask not bool, or an argument has another type.
+        X holds other numbers, mask is not bool, or an argument has another type; X of whole numbers has no mask.
     BudgetError
         ``memory_budget`` does not hold the eigenvectors and one panel, ``host_budget`` not what devices do not keep, or the
         system does not grant the memory; the message says how many bytes would do.

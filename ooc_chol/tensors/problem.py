@@ -111,7 +111,7 @@ class Given(NamedTuple):
 def given_of(X: Any, mask: Any, precision: Precision | str | None) -> Given:
     """A tensor and its mask, once all is known to make sense."""
     tensor = real_tensor("X", X)
-    observed_where = observed_mask(tensor) if mask is None else _mask_of(mask, tensor.shape)
+    observed_where = observed_mask(X) if mask is None else _mask_of(mask, tensor.shape)
     triple = precision_of(precision, Precision.FDF if tensor.dtype == np.float32 else Precision.DDD)
     if not observed_where.any():
         what = "X is NaN" if mask is None else "mask is False"
@@ -133,7 +133,7 @@ def problem_of(X: Any, mask: Any, graph: Any, precision: Precision | str | None,
             raise ValueError(f"mask={mask!r:.40}: a mask is of 'slices' or 'entries', or an array")
         kind = "slices" if mask == "slices" else "entries"
     elif mask is None:
-        kind = "slices" if tensor is None or observed_mask(tensor).ndim == 1 else "entries"
+        kind = "slices" if tensor is None or observed_mask(X).ndim == 1 else "entries"
     else:
         kind = "slices" if _mask_of(mask, shape).ndim == 1 else "entries"
     triple = precision_of(precision, Precision.DDD if tensor is not None and tensor.dtype == np.float64 else Precision.FDF)
@@ -167,8 +167,11 @@ def _count(name: str, value: Any, most: int | None = None) -> int:
 
 
 def real_tensor(name: str, given: Any) -> NDArray[Any]:
-    """An array of float32 or float64 with three axes, none of which is empty."""
+    """An array of float32 or float64 with three axes, none of which is empty; whole numbers become float64."""
     tensor = plain_array(name, given, gaps_as_nan=True)
+    if tensor.dtype.kind in "iu":
+        check_room(8 * tensor.size, f"{name} in float64", f"give float32, such as {name}.astype(numpy.float32)")
+        tensor = tensor.astype(np.float64)
     if tensor.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} holds {tensor.dtype}; give float32 or float64, such as {name}.astype(numpy.float32)")
     if tensor.ndim != 3 or not tensor.size:

@@ -414,6 +414,17 @@ def test_nan_is_a_gap_where_no_mask_is_given(small):
         oc.impute(small.x, None, small.fourier)
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.uint8, np.int64])
+def test_whole_numbers_are_those_of_float64(small, dtype):
+    counts = np.abs(20 * small.x).astype(dtype)
+    found = oc.impute(counts, small.mask, small.fourier, n_lambdas=3)
+    same = oc.impute(counts.astype(np.float64), small.mask, small.fourier, n_lambdas=3)
+    assert found.tensor.dtype == np.float64 and np.array_equal(found.tensor, same.tensor)
+    masked = np.ma.masked_array(counts, np.broadcast_to(~small.mask[:, None, None], counts.shape))
+    assert np.array_equal(oc.impute(masked, None, small.fourier, n_lambdas=3).tensor, same.tensor)
+    assert oc.plan_impute(counts, small.mask, 60).problem.precision is oc.Precision.DDD
+
+
 def test_a_mask_the_other_way_round_is_noticed_where_gaps_are_zero(small):
     x = np.where(small.mask[:, None, None], small.x, 0)
     with pytest.warns(oc.errors.ImputationWarning, match="all that is observed is zero.*mask is True where X is observed"):
@@ -574,7 +585,8 @@ BAD_CALLS = {
     "nothing but NaN": (lambda g: {"X": g.x * np.nan, "mask": None}, ValueError, "nothing is observed: X is NaN"),
     "mask shape": (lambda g: {"mask": np.ones((60, 12), bool)}, ValueError, r"mask has shape \(60, 12\), but X has"),
     "mask type": (lambda g: {"mask": g.mask.astype(int)}, TypeError, "mask holds int64; give bool"),
-    "integers": (lambda g: {"X": g.x.astype(int)}, TypeError, "X holds int64; give float32"),
+    "integers without a mask": (lambda g: {"X": g.x.astype(int), "mask": None}, TypeError, "nothing marks what is missing"),
+    "halves": (lambda g: {"X": g.x.astype(np.float16)}, TypeError, "X holds float16; give float32"),
     "complex": (lambda g: {"X": g.x.astype(complex)}, TypeError, "X holds complex128"),
     "masked array": (lambda g: {"X": np.ma.masked_array(g.x, True)}, ValueError, "is nan; mend it, or set mask to False there"),
     "axes": (lambda g: {"X": g.x[0]}, ValueError, r"X has shape \(12, 12\); give \(N, m, n\)"),

@@ -101,7 +101,7 @@ def cross_validate(
     Parameters
     ----------
     X : (N, m, n) array
-        The tensor, float32 or float64.
+        The tensor, as of :func:`ooc_chol.impute`.
     graph : GraphFourier, sparse matrix, array, or path
         As of :func:`ooc_chol.impute`; its eigenvectors are computed once.
     mask : (N,) or (N, m, n) bool array, optional

@@ -127,7 +127,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (N, m, n) array
-            An m x n matrix at each vertex, float32 or float64.
+            An m x n matrix at each vertex, as of :func:`ooc_chol.impute`.
         mask : (N,) or (N, m, n) bool array, optional
             True where observed; by default where X is not NaN.
         start : Imputed or (N, m, n) array, optional
@@ -145,7 +145,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         ValueError
             X, the mask, the graph or a parameter makes no sense.
         TypeError
-            X is not float32 or float64, or the mask not bool.
+            X holds other numbers, or the mask is not bool.
         """
         seen = observed_mask(X) if mask is None else mask
         fourier = self._fourier()

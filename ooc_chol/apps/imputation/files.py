@@ -43,7 +43,7 @@ class TensorFile:
     Parameters
     ----------
     tensor : (N, m, n) array
-        float32 or float64, NaN where NetCDF has a gap; of a ``.npy`` file a memory map.
+        float32, float64 or whole numbers, NaN where NetCDF has a gap; of a ``.npy`` file a memory map.
     mask : (N,) or (N, m, n) bool array, or None
         What is observed, where the file says so by an array ``mask``.
     name : str
@@ -86,7 +86,7 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
     ValueError
         The file is not as its ending says, has no such variable, or several with three axes.
     TypeError
-        It holds other numbers than float32 or float64.
+        It holds other numbers than float32, float64 or whole ones.
     OSError
         It is no regular file, or cannot be read.
     BudgetError
@@ -122,9 +122,11 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
     found = reader(file, variable)
     if found.tensor.ndim != 3 or not found.tensor.size:
         raise ValueError(f"{file}: {found.name} has shape {found.tensor.shape}; a graph-tensor has (N, m, n), N vertices first")
-    if found.tensor.dtype not in (np.float32, np.float64):
+    if found.tensor.dtype not in (np.float32, np.float64) and found.tensor.dtype.kind not in "iu":
         advice = "convert it with astype(numpy.float32), and give what is missing as NaN or by a mask"
-        raise TypeError(f"{file}: {found.name} holds {found.tensor.dtype}, but tensors are float32 or float64: {advice}")
+        raise TypeError(
+            f"{file}: {found.name} holds {found.tensor.dtype}, but tensors are float32, float64 or integers: {advice}"
+        )
     return found
 
 

@@ -114,7 +114,7 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     Returns
     -------
     (N, m, n) array
-        Of the type of X; zero where no neighbour is observed.
+        Of the type of X, float64 for whole numbers; zero where no neighbour is observed.
 
     Notes
     -----
@@ -136,4 +136,4 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     sums = weights @ np.where(seen, tensor, 0).reshape(len(tensor), -1).astype(np.float64)
     counts = weights @ by_slice.astype(np.float64)
     means = np.divide(sums, counts, out=np.zeros_like(sums), where=np.broadcast_to(counts > 0, sums.shape)).reshape(shape)
-    return np.where(seen, tensor, means).astype(tensor.dtype)
+    return np.where(seen, tensor, means).astype(tensor.dtype if tensor.dtype.kind == "f" else np.float64)

@@ -108,13 +108,29 @@ def test_held_out_errors_are_told(folder, capsys):
     assert answer["folds"] == 2 and len(answer["errors"]) == 9 and answer["error"] < answer["neighbours"]
 
 
+def test_whole_numbers_with_a_mask_are_taken_as_float64(folder, capsys):
+    counts = np.rint(20 * tensor()).astype(np.int32)
+    np.save("counts.npy", counts)
+    words = ("fit", "counts.npy", "--graph", "graph.txt", "--mask", "mask.txt", "--n-lambdas", 3)
+    answer = told(capsys, *words, "--output", "out.npy", "--picture", "out.png", "--cross-validate", 2)
+    assert np.array_equal(np.load("out.npy"), oc.impute(counts, MASK, fourier(), n_lambdas=3, devices="host:0").tensor)
+    assert answer["precision"] == "DDD"
+    np.savez("counts.npz", x=counts.astype(np.float64), mask=MASK)
+    same = told(capsys, "fit", "counts.npz", *words[2:4], *words[6:], "--cross-validate", 2)["cross_validation"]
+    assert answer["cross_validation"] == same  # means of neighbours are not rounded
+
+
 def test_what_is_wrong_is_said_on_one_line(folder, capsys):
     fitted = ("fit", "gaps.npy", "--graph", "graph.txt")
+    infinite = np.load("gaps.npy")
+    infinite[np.flatnonzero(MASK)[3], 2, 5] = -np.inf
+    np.save("infinite.npy", infinite)
     np.save("ints.npy", np.zeros((N, 2, 2), int))
     np.save("few.npy", np.zeros((5, 2, 2)))
     (folder / "neg.txt").write_text("0 1 -2\n")
     for words, said in (
         (("fit", "ints.npy", "--graph", "graph.txt"), "float32 or float64"),
+        (("fit", "infinite.npy", "--graph", "graph.txt"), f"X[{np.flatnonzero(MASK)[3]}, 2, 5] is -inf"),
         (("fit", "few.npy", "--graph", "graph.txt"), "graph.txt"),
         (("fit", "gaps.npy", "--graph", "neg.txt"), "-2"),
         ((*fitted, "--decay", 2), "decay is 2"),

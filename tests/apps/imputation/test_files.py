@@ -89,9 +89,9 @@ def test_what_is_no_tensor_is_refused(tmp_path, name, arrays, said):
 
 
 def test_other_files_that_are_refused(tmp_path):
-    np.save(tmp_path / "int.npy", np.zeros(SHAPE, int))
-    with pytest.raises(TypeError, match="holds int64, but tensors are float32 or float64"):
-        read_tensor(tmp_path / "int.npy")
+    np.save(tmp_path / "bool.npy", np.zeros(SHAPE, bool))
+    with pytest.raises(TypeError, match="holds bool, but tensors are float32, float64 or integers"):
+        read_tensor(tmp_path / "bool.npy")
     for name in ("broken.npy", "broken.npz", "broken.nc"):
         (tmp_path / name).write_bytes(b"CDF\x09 and then nonsense")
         with pytest.raises(ValueError, match="broken"):

@@ -39,6 +39,11 @@ from ooc_chol.precision.triples import Precision
 
 #: Rows, and bytes of the factor, up to which A is factored although nobody asked for it.
 _MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
+#: Bytes of an array of A up to which LAPACK takes all pairs where the inverse does not lead to those that are wanted.
+MOST_DENSE = 256 << 20
+#: Few digits are known of a value whose residual is more than the first times its size; one that is less than the second times
+#: the largest may be a zero.
+FEW, _LITTLE = 5e-3, 1e-6
 #: Singular values of null vectors, beside the largest, below which they depend on each other.
 _LEAST_SINGULAR = 1e-10
 
@@ -184,7 +189,10 @@ def solved_near(
     if matrix is not None:
         inverse, count = beside_enough(inverse, matrix, sigma, wanted)
         check_count(count, n, float(np.ldexp(sigma, -problem.power)), wanted)
-    return _by_inverse(product, n, sigma, inverse, wanted, asked, plan.sizes, at_restart)
+    solved = _by_inverse(product, n, sigma, inverse, wanted, asked, plan.sizes, at_restart)
+    if solved.found.is_hopeless and 8 * n * n <= MOST_DENSE:
+        return _all_near(problem, product, wanted, sigma)
+    return solved
 
 
 def sigma_of(sigma: object, precision: Precision) -> float:
@@ -226,7 +234,8 @@ def _by_inverse(
 def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, stack: ExitStack) -> Solved | None:
     """Pairs nearest 0 where that is an end of the spectrum, as the factor tells, by Lanczos on the inverse.
 
-    None where A cannot be factored in little memory, or has eigenvalues on both sides of 0.
+    None where A cannot be factored in little memory, has eigenvalues on both sides of 0 or of what is factored in its place, or
+    few digits of these pairs are known.
     """
     n, which = problem.n, {"SA": "LA", "LA": "SA"}.get(wanted.which)
     sizes = sizes_of(wanted.k + INVERSE_COLUMNS, None, wanted.k, n, usual_block=HOST_BLOCK)
@@ -240,8 +249,15 @@ def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, sta
     inverse, count = beside_enough(inverse, matrix, 0.0, replace(near, k=n))
     if inverse.below is None or count < n:
         return None
-    solved = _by_inverse(product, n, 0.0, inverse, near, asked._replace(start=None), sizes)
-    return None if solved.found.why_not else solved
+    # All eigenvalues are on one side of the shift that was taken, of 0 perhaps not.
+    solved = _by_inverse(product, n, inverse.sigma, inverse, near, asked._replace(start=None), sizes)
+    return None if solved.found.why_not or not _has_digits(solved.found) else solved
+
+
+def _has_digits(found: Found) -> bool:
+    """Tell whether residuals are small beside each value, or beside the largest where that is a zero."""
+    sizes = np.abs(found.values)
+    return bool((found.residuals <= FEW * np.maximum(sizes, _LITTLE * sizes.max())).all())
 
 
 def _all_near(problem: AbstractProblem, product: Product, wanted: Wanted, sigma: float) -> Solved:

@@ -333,6 +333,7 @@ class ShiftInvert:
 
     def __init__(self, product: Product, n: int, sigma: float, inverse: Inverse, wanted: Wanted) -> None:
         self._product, self._n, self._sigma, self._inverse, self._wanted = product, n, sigma, inverse, wanted
+        self._reach = 0.0  # all eigenvalues that are nearer to the inverse's sigma were found
 
     def run(
         self,
@@ -348,18 +349,38 @@ class ShiftInvert:
 
         Counts of the result are of panels that were solved for. Raises ``ValueError`` if the inverse is not symmetric.
         """
-        how, more = _How(block, panels, max_passes, check, at_restart), 0
+        how, k = _How(block, panels, max_passes, check, at_restart), self._wanted.k
+        more = int(self._moved > 0 and self._wanted.which == "LM" and k + 1 + _ROOM <= self._n)
         while True:
-            found, v = self._near(how, self._wanted.k + more, start)
+            found, v = self._near(how, k + more, start)
             beyond = self._beyond(found.values)
-            if found.why_not or not beyond or (2 * more or beyond) + self._wanted.k + _ROOM > self._n:
+            if found.why_not or not beyond:
                 return found, v
             more = 2 * more or beyond
+            if more + k + _ROOM > self._n:
+                return replace(found, why_not=self._astray(), is_hopeless=True), v
+
+    @property
+    def _moved(self) -> float:
+        return abs(self._inverse.sigma - self._sigma)
+
+    def _astray(self) -> str:
+        """Why these are not those nearest the caller's sigma."""
+        return (
+            f"beside eigenvalues of {self._inverse.scale:.3g} solutions with A - sigma I are good from sigma = "
+            f"{self._inverse.sigma:.6g} on, {self._moved:.2g} away, and too many eigenvalues are as near to that"
+        )
 
     def _beyond(self, values: NDArray[np.float64]) -> int:
-        """How many values are on the other side of the caller's sigma than wanted, because another was taken."""
-        off, moved = values - self._sigma, abs(self._inverse.sigma - self._sigma)
-        side = {"LM": np.zeros_like(off), "LA": -off, "SA": off}[self._wanted.which]
+        """How many more to look for, because another sigma than the caller's was taken.
+
+        That are values on its other side; or, of those nearest on both sides, as many again while others may be nearer.
+        """
+        off, moved = values - self._sigma, self._moved
+        if self._wanted.which == "LM":
+            is_sure = float(np.abs(off).max()) <= self._reach - moved + self._coarse_roundoff
+            return 0 if not moved or is_sure else len(values)
+        side = -off if self._wanted.which == "LA" else off
         return int(np.count_nonzero((side > 0) & (np.abs(off) <= 2 * moved) & (np.abs(off) > self._coarse_roundoff)))
 
     @property
@@ -478,6 +499,7 @@ class ShiftInvert:
             values, v = of_inverse
             sizes = np.abs(v)
             roundoff = 8 * _ROUNDOFF * np.einsum("ij,ij->j", sizes, inverse.magnitudes @ sizes)
+        self._reach = float(np.abs(values - inverse.sigma).max())
         order = nearest_order(values, self._sigma, wanted.which, roundoff)[: wanted.k]
         values, v = values[order], v[:, order]
         residuals = np.linalg.norm(self._times(v) - v * values, axis=0) / np.linalg.norm(v, axis=0)

@@ -22,7 +22,7 @@ from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
-from ooc_chol.eigen.methods import Asked, Solved, null_of, sigma_of, solved_by_lobpcg, solved_from_zero, solved_near
+from ooc_chol.eigen.methods import FEW, Asked, Solved, null_of, sigma_of, solved_by_lobpcg, solved_from_zero, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.planning import Posed, Request, check_plan, plan_of
@@ -42,9 +42,8 @@ from ooc_chol.process import blas_buffers
 from ooc_chol.sparse.planning import Devices, check_host_budget
 from ooc_chol.tracing.trace import Trace
 
-#: Digits are asked for by a tol up to the first; few are known of a value whose residual is more than the second times its size,
-#: and zero is what is below the third times the roundoff of the largest.
-_FINE, _FEW, _ZERO = 1e-9, 5e-3, 64.0
+#: Digits are asked for by a tol up to the first; zero is what is below the second times the roundoff of the largest.
+_FINE, _ZERO = 1e-9, 64.0
 #: What to give where pairs have not converged, by method; Lanczos has another.
 _MORE = {
     "lobpcg": "a better preconditioner, or a larger block, tol or max_passes",
@@ -321,22 +320,27 @@ def _checked(
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
         raise _not_converged(found, vectors, residuals, wanted, precision, report.method)
-    if report.method != "shift-invert":  # whose values are better than residuals in A
-        _warn_of_few_digits(found, wanted)
+    _warn_of_few_digits(found, wanted, report)
     return Eigenpairs(found.values, vectors, residuals, report, records)
 
 
-def _warn_of_few_digits(found: Found, wanted: Wanted) -> None:
+def _warn_of_few_digits(found: Found, wanted: Wanted, report: EigshReport) -> None:
     """Warn where digits were asked for, and values that are no zeros are so small beside the largest that few are known."""
     sizes, roundoff = np.abs(found.values), float(np.finfo(np.float64).eps) * found.scale
-    few = (found.residuals > _FEW * sizes) & (found.residuals < sizes) & (sizes > _ZERO * roundoff)
+    few = (found.residuals > FEW * sizes) & (found.residuals < sizes) & (sizes > _ZERO * roundoff)
+    if report.method == "shift-invert":
+        few |= (found.residuals > FEW * sizes) & (found.residuals > _ZERO * roundoff)
     if wanted.tol > _FINE or not few.any():
         return
     at = int(np.argmax(few * found.residuals / np.maximum(sizes, roundoff)))
+    more = (
+        f"values below {_ZERO * roundoff:.1g} are roundoff in this matrix"
+        if report.method == "shift-invert"
+        else "a smaller tol gives some more, and sigma=0 or another sigma near them, where A can be factored, gives all"
+    )
     warnings.warn(
         f"tol = {wanted.tol:g} is relative to the largest eigenvalue, {found.scale:.3g}, beside which {int(few.sum())} of these "
-        f"are so small that few of their digits are known, such as {found.values[at]:.6g} +- {found.residuals[at]:.1g}: a "
-        "smaller tol gives some more, and sigma=0 or another sigma near them, where A can be factored, gives all",
+        f"are so small that few of their digits are known, such as {found.values[at]:.6g} +- {found.residuals[at]:.1g}: {more}",
         PrecisionWarning,
         stacklevel=8,  # of eigsh
     )

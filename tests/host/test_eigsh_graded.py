@@ -135,3 +135,45 @@ def test_zeros_and_what_has_its_digits_do_not_warn():
         (diagonal(np.r_[np.zeros(5), np.linspace(1, 2, 300), 1e6]), 5),
     ):
         oc.eigsh(a, k, which="SA", **HOST)
+
+
+LOW = {  # values that are small beside the largest, on both sides of 0 or on one
+    "both sides, many": np.r_[np.linspace(-2, 2, 300), 1e9 * np.arange(1, 9)],
+    "both sides, one": np.r_[np.linspace(-2, 2, 400), 8e9],
+    "both sides, tiny": np.r_[np.linspace(-1e-3, 1e-3, 40), graded(-1, 9, 100)],
+    "one side": np.r_[np.linspace(1, 2, 400), 1e12],
+    "one side, graded": graded(-6, 8),
+}
+
+
+SMALLEST = {"which": "SA", "block": 2, "ncv": 40, "max_passes": 1500}
+
+
+@pytest.mark.parametrize(
+    ("name", "turned", "options"),
+    [
+        *((name, turned, {"sigma": 0.0}) for name in LOW for turned in (False, True)),
+        *((name, True, {"sigma": 0.0, "which": "LA"}) for name in LOW),
+        ("both sides, tiny", True, SMALLEST),
+        ("one side, graded", True, SMALLEST),
+    ],
+)
+def test_low_values_beside_huge_ones_are_right_or_said_not_to_be_known(name, turned, options):
+    a = with_spectrum(LOW[name]) if turned else diagonal(LOW[name])
+    scale, values = np.abs(LOW[name]).max(), np.sort(LOW[name])
+    if "sigma" in options:
+        values = values[values > 0] if "which" in options else values[np.argsort(np.abs(values), kind="stable")]
+    exact = np.sort(values[:3])
+    roundoff = 64 * unit_roundoff(np.float64) * scale
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", oc.errors.PrecisionWarning)
+        try:
+            pairs = oc.eigsh(a, 3, **options, **HOST)
+        except oc.errors.NoConvergenceError as error:
+            assert "sigma" not in options and "are roundoff" in str(error)
+            return
+    sizes = [np.abs(np.abs(pairs.eigenvalues) - each).min() for each in np.abs(exact)]
+    if told:
+        assert "few of their digits" in str(told[0].message) and max(sizes) <= pairs.report.bounds.max() + roundoff
+    else:
+        assert np.all(sizes <= 5e-3 * np.abs(exact) + (roundoff if turned else 0.0))

@@ -284,7 +284,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ValueError
             The image, the affinity or a parameter makes no sense.
         TypeError
-            X is neither, or an image has no ``sigma_i``.
+            X is neither.
         """
         self.segmentation_ = normalized_cut(X, mask=mask, **self.get_params(deep=False))
         self.labels_ = self.segmentation_.labels

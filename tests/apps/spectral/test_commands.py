@@ -158,7 +158,7 @@ def test_an_image_file_is_read(folder, capsys):
 
     imsave("image.png", np.load("image.npy"))
     assert told(capsys, "segment", "image.png", "--sigma-i", 20, "--radius", 3)["n_segments"] == 2
-    assert told(capsys, "segment", "image.png", "--sigma-i", 20, "--n-segments", 1)["n_segments"] == 1
+    assert told(capsys, "segment", "image.png", "--n-segments", 1)["n_segments"] == 1
 
 
 def test_files_of_segments_that_cannot_be(folder, capsys):

@@ -328,6 +328,11 @@ def test_an_image_of_one_value_is_one_segment() -> None:
 SCALES = {
     "floats to 1": (lambda u8: u8 / 255, {"sigma_i": 20}, r"give image \* 255, or sigma_i=0\.078, if 20 of 255 grey"),
     "colours to 1": (lambda u8: np.dstack([u8 / 255] * 3), {"sigma_i": 20}, r"give image \* 255"),
+    "a slow slope": (
+        lambda u8: np.mgrid[:20, :30][1] * 2.0,
+        {"sigma_i": 25},
+        "sigma_i is 25, but features within the radius differ by 10 at most, .* such as 5, or a larger radius",
+    ),
     "two near grey levels": (lambda u8: 100 + (u8 > 100).astype(np.uint8), {"sigma_i": 20}, "such as sigma_i=0.1, a tenth"),
     "a scale of nothing": (
         lambda u8: u8 + _noise(u8.shape),
@@ -340,6 +345,7 @@ SCALES = {
     "truth values": (lambda u8: u8 > 100, {"sigma_i": 20}, None),
     "floats to 255": (lambda u8: u8.astype(float), {"sigma_i": 20}, None),
     "floats to 1 by their scale": (lambda u8: u8 / 255, {"sigma_i": 20 / 255}, None),
+    "no scale": (lambda u8: u8 / 255, {}, None),
     "areas of one value": (lambda u8: u8.astype(float), {"sigma_i": 1e-3}, None),
     "distances that hardly count": (lambda u8: u8.astype(float), {"sigma_i": 20, "sigma_x": 1e6}, None),
     "one value": (lambda u8: np.full_like(u8, 7), {"sigma_i": 20}, None),
@@ -355,12 +361,33 @@ def test_a_scale_in_other_units_is_warned_of(name: str) -> None:
     make, options, said = SCALES[name]
     image = make(np.where(disc((20, 30), (10, 10), 6), 190, 90).astype(np.uint8))
     if said is None:
-        assert not any("sigma" in note for note in normalized_cut(image, max_ncut=0.05, **options).report.notes)
+        notes = normalized_cut(image, max_ncut=0.05, **options).report.notes
+        assert [note for note in notes if "sigma" in note] == [
+            "sigma_i is 0.0392, a tenth of the range of the features" for _ in range("sigma_i" not in options)
+        ]
         return
     with pytest.warns(oc.errors.InputWarning, match=said) as caught:
         found = normalized_cut(image, max_ncut=0.05, **options)
     assert caught[0].filename == __file__
     assert str(caught[0].message) in found.report.notes
+
+
+@pytest.mark.parametrize("drawn", [two_discs, five_regions])
+def test_one_picture_has_the_same_segments_in_every_type(drawn: Any) -> None:
+    image, labels = drawn()
+    white = np.full_like(image, 255)
+    for same in (
+        image,
+        image.astype(np.uint16) * 257,
+        image / 255,
+        image.astype(np.float32),
+        image - 1000.0,
+        np.dstack([image] * 3),
+        np.dstack([image] * 3) / 255,
+        np.dstack([image, image, image, white]),
+        np.dstack([image, white]).astype(np.uint16) * 257,
+    ):
+        np.testing.assert_array_equal(normalized_cut(same, max_ncut=0.02 if labels.max() == 2 else 0.1).labels, numbered(labels))
 
 
 @pytest.mark.parametrize("name", ["n_clusters", "k", "n_parts"])
@@ -473,7 +500,6 @@ def test_affinities_take_no_arguments_of_images(options: dict[str, object]) -> N
         ({"vectors": 0}, ValueError, "vectors is 0"),
         ({"search": True}, TypeError, "search is a bool"),
         ({"sigma_i": 0}, ValueError, "sigma_i is 0"),
-        ({"sigma_i": None}, TypeError, "needs sigma_i"),
         ({"radius": 0}, ValueError, "radius is 0"),
         ({"mask": np.zeros((48, 64), bool)}, ValueError, "leaves none"),
         ({"preconditioner": "ilu"}, ValueError, "preconditioner"),

@@ -56,12 +56,8 @@ class _All(NamedTuple):
 _Arrays: TypeAlias = tuple[NDArray[np.float64], NDArray[Any]]
 
 
-def check_scales(radius: float, sigma_i: float | None, sigma_x: float | None) -> Scales:
+def check_scales(radius: float, sigma_i: float, sigma_x: float | None) -> Scales:
     """Scales that make sense; ``TypeError`` or ``ValueError`` where they do not."""
-    if sigma_i is None:
-        raise TypeError(
-            "an image needs sigma_i: the difference of features at which an affinity falls to 1/e, such as 20 grey levels"
-        )
     reach = tb.real_number(radius, "radius")
     if not (math.isfinite(reach) and reach >= 1):
         raise ValueError(f"radius is {reach:g}: it must be at least 1 pixel, or no pixel has a neighbour")

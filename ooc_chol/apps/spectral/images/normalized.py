@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -33,7 +34,9 @@ from ooc_chol.apps.spectral.solving.ways import Size
 GPU_ENTRIES = 400_000
 #: Segments that are looked at together beside GPUs: while these find the eigenvectors of one, the host cuts others.
 _AT_ONCE = 2
-#: A spread of features below this share of sigma_i leaves all affinities above 0.78 (for one feature).
+#: Without sigma_i it is this share of the range of the features.
+_OF_RANGE = 0.1
+#: Features that differ by less than this share of sigma_i leave all affinities above 0.78 (for one feature).
 _HARDLY_SEEN = 0.5
 #: Sums of a pixel's affinities below this leave it to itself.
 _ALONE = 1e-6
@@ -84,9 +87,10 @@ def normalized_cut(
     radius : float
         Pixels at most this far from each other are neighbours, in pixels between their centres. Not used with an affinity.
     sigma_i : float, optional
-        Scale of features: affinities are ``exp(-|F_i - F_j|^2 / sigma_i^2)``. An image needs it. Integers of 8 and 16 bits and
-        truth values are brought to 0 to 255, so that it is in grey levels of 8 bits whatever the type; wider integers and floats
-        are taken as they are. An image whose floats lie from 0 to 1 wants ``20 / 255`` where one of bytes wants 20.
+        Scale of features: affinities are ``exp(-|F_i - F_j|^2 / sigma_i^2)``. By default a tenth of the range of the features,
+        so that an image has the same segments in bytes, in 16 bits and in floats. Given, it is in grey levels of 8 bits for
+        integers of 8 and 16 bits and truth values, which are brought to 0 to 255, and else in the units of the features: an
+        image whose floats lie from 0 to 1 wants ``20 / 255`` where one of bytes wants 20.
     sigma_x : float, optional
         Scale of distances, in pixels: affinities are multiplied by ``exp(-|X_i - X_j|^2 / sigma_x^2)``. By default there is no
         such factor.
@@ -132,7 +136,7 @@ def normalized_cut(
         An argument makes no sense: NaN in the image, a radius below 1, a mask of another shape or one that leaves nothing, an
         affinity that is not square or symmetric or has negative entries.
     TypeError
-        ``sigma_i`` is missing, or something has a type that it cannot have.
+        Something has a type that it cannot have.
     ImportError
         scikit-image is needed and not installed.
     BudgetError
@@ -143,8 +147,9 @@ def normalized_cut(
     Warns
     -----
     oc.errors.InputWarning
-        ``sigma_i`` is more than twice the range of the features, so that affinities hardly differ; or it or ``sigma_x`` is so
-        small that most pixels have none. Or there are fewer segments than ``n_segments``, since none can be split.
+        Features, or those of neighbours, differ by less than half of ``sigma_i``, so that affinities hardly differ; or it or
+        ``sigma_x`` is so small that most pixels have none. Or there are fewer segments than ``n_segments``, since
+        none can be split.
 
     Notes
     -----
@@ -186,7 +191,13 @@ def normalized_cut(
         warnings.warn(doubt, oc.errors.InputWarning, stacklevel=2)
         notes = (*notes, doubt)
     built = time.perf_counter()
-    settings = {"radius": radius, "sigma_i": sigma_i, "sigma_x": sigma_x, "vectors": vectors, **sweep._asdict()}
+    settings = {
+        "radius": radius,
+        "sigma_i": given.scales.sigma_i or None,
+        "sigma_x": sigma_x,
+        "vectors": vectors,
+        **sweep._asdict(),
+    }
     key = arithmetic_key("normalized_cut", given.size[:2], options, the_plan, settings)
     call = Called(the_plan, key, {"plan": planned - read, "affinity": built - planned + read - started})
     if graph is None:
@@ -299,10 +310,14 @@ def _given(
         graph, place, notes = _of_affinity(image_or_affinity)
         size = Size(place.n, 0) if graph is None else largest_size(graph)
         return _Given(size, place, notes, graph, None, Scales(0.0, 0.0, None))
-    scales = check_scales(radius, sigma_i, sigma_x)
+    scales = check_scales(radius, 1.0 if sigma_i is None else sigma_i, sigma_x)
     seen = features_of(image_or_affinity, features, mask)
+    if sigma_i is None:
+        scales = scales._replace(sigma_i=_OF_RANGE * seen.spread)
     place = Place(seen.keep.shape, None if seen.keep.all() else seen.keep)
-    return _Given(Size(place.n, count_entries(seen.keep, scales.radius)), place, _notes_on(seen), None, seen, scales)
+    return _Given(
+        Size(place.n, count_entries(seen.keep, scales.radius)), place, _notes_on(seen, scales, sigma_i), None, seen, scales
+    )
 
 
 def _refuse_other_names(unknown: Mapping[str, object]) -> None:
@@ -336,7 +351,7 @@ def _of_affinity(given: Any) -> tuple[Graph | None, Place, tuple[str, ...]]:
     return (graph if graph.n > 1 else None), Place((graph.n,), None), (dropped,) if graph.loops else ()
 
 
-def _notes_on(features: Features) -> tuple[str, ...]:
+def _notes_on(features: Features, scales: Scales, given: float | None) -> tuple[str, ...]:
     """Notes on an image before anything is computed."""
     notes = []
     left_out = int(np.count_nonzero(~features.keep))
@@ -344,6 +359,8 @@ def _notes_on(features: Features) -> tuple[str, ...]:
         notes.append(f"{left_out} of {features.keep.size} pixels are left out by the mask")
     if not features.spread:
         notes.append("the image has one value: there is nothing to split")
+    elif given is None:
+        notes.append(f"sigma_i is {scales.sigma_i:.3g}, a tenth of the range of the features")
     return tuple(notes)
 
 
@@ -361,6 +378,14 @@ def _doubt_of_scales(features: Features, scales: Scales, graph: Graph | None) ->
             else f"give one in their units, such as sigma_i={spread / 10:.2g}, a tenth of that"
         )
         return f"sigma_i is {sigma_i:g}, but features differ by {spread:.3g} at most, so that affinities hardly differ: {advice}"
+    least = float(graph.adjacency.data.min(initial=1.0))
+    are_all_kept = scales.sigma_x is None and graph.adjacency.nnz == count_entries(features.keep, scales.radius)
+    if are_all_kept and math.exp(-(_HARDLY_SEEN**2)) < least < 1:
+        near = sigma_i * math.sqrt(-math.log(least))
+        return (
+            f"sigma_i is {sigma_i:.3g}, but features within the radius differ by {near:.3g} at most, so that affinities hardly "
+            f"differ: give one such as {near / 2:.2g}, or a larger radius"
+        )
     if 2 * np.count_nonzero(graph.degrees < _ALONE) <= graph.n:
         return ""
     few = "so that more than half of the pixels have affinities of about 0 alone"

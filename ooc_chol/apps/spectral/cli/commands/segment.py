@@ -42,8 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_trace(parser)
     add_force(parser)
     alike = parser.add_argument_group("which pixels are alike")
-    scale = "difference of values at which affinities have fallen to 1/e, 20 of 255 grey levels, 0.08 of floats from 0 to 1"
-    alike.add_argument("--sigma-i", type=float, required=True, help=scale)
+    scale = "difference of values at which affinities have fallen to 1/e (default: a tenth of the range of the values)"
+    alike.add_argument("--sigma-i", type=float, help=scale)
     alike.add_argument("--sigma-x", type=float, help="the same for distances, in pixels (default: they do not count)")
     alike.add_argument("--radius", type=float, help="pixels are compared within this distance (default: 5)")
     alike.add_argument("--features", choices=("grey", "lab"), help="compare grey values, or colours in Lab (default: grey)")

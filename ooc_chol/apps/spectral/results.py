@@ -42,6 +42,8 @@ class Partition(tb.AbstractPage):
         Methods, passes, seconds, components.
     trace : oc.Trace or None
         Of the first eigenpairs.
+    names : (n,) tuple or None
+        Names of the vertices, as a graph of NetworkX has them; None where they are numbers from 0.
     """
 
     labels: NDArray[np.int32]
@@ -53,11 +55,18 @@ class Partition(tb.AbstractPage):
     candidates: tuple[str, ...]
     report: PartitionReport
     trace: Any = None
+    names: tuple[Any, ...] | None = None
 
     @property
     def n_parts(self) -> int:
         """Parts."""
         return len(self.sizes)
+
+    @property
+    def parts(self) -> tuple[set[Any], ...]:
+        """The vertices of every part, by their names in a graph of NetworkX, else by their numbers from 0."""
+        vertices = (np.flatnonzero(self.labels == part).tolist() for part in range(self.n_parts))
+        return tuple(set(some) if self.names is None else {self.names[vertex] for vertex in some} for some in vertices)
 
     @property
     def imbalance(self) -> float:

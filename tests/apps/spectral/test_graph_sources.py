@@ -11,7 +11,7 @@ from scipy.io import mmwrite
 from scipy.sparse import coo_array, csr_array, csr_matrix, save_npz
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral import Graph, as_graph, read_graph
+from ooc_chol.apps.spectral import Graph, as_graph, bisect, read_graph
 from tests.apps.spectral.spectral_graphs import graph_of, grid_matrix, weighted_matrix
 from tests.inside.spectral import runs
 
@@ -125,10 +125,49 @@ def test_graphs_of_networkx() -> None:
     assert same(found)
     assert found.loops == 1
     assert found.vertex_weights.tolist() == [5, 1, 1, 1]
+    assert found.names == ("a", "b", "c", "d")
+    with pytest.raises(oc.errors.SparseInputError, match="edge of 'b' and 'e': the weight is -3"):
+        as_graph(nx.Graph([("a", "b"), ("b", "e", {"weight": -3})]))
     with pytest.raises(oc.errors.SparseInputError, match="not symmetric"):
         as_graph(nx.DiGraph([(0, 1), (1, 2)]))
     with pytest.raises(ValueError, match="no vertices"):
         as_graph(nx.Graph())
+
+
+@pytest.mark.package("networkx")
+def test_parts_of_a_graph_of_networkx_are_sets_of_its_vertices() -> None:
+    import networkx as nx
+
+    graph = nx.barbell_graph(4, 0)
+    names = ["g", ("b", 1), 7, "a", "z", "y", 2.5, frozenset("q")]
+    named = nx.relabel_nodes(graph, dict(enumerate(names)))
+    found = bisect(named)
+    assert sorted(found.parts, key=lambda part: "g" not in part) == [set(names[:4]), set(names[4:])]
+    assert nx.community.is_partition(named, found.parts)
+    assert all(names[vertex] in found.parts[label] for vertex, label in enumerate(found.labels))
+    assert sorted(map(sorted, bisect(nx.to_numpy_array(graph)).parts)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.package("networkx")
+def test_whole_weights_that_float64_would_round_are_refused() -> None:
+    import networkx as nx
+
+    large = 2**53 + 1
+    for others in (3, 1.5):
+        graph = nx.Graph([("a", "b", {"weight": others}), ("b", "c", {"weight": large})])
+        with pytest.raises(oc.errors.SparseInputError, match=r"edge of 'b' and 'c': the weight is 9007199254740993, .* 2\^53"):
+            as_graph(graph)
+    heavy = nx.Graph([("a", "b")])
+    heavy.nodes["b"]["weight"] = 10**30
+    with pytest.raises(oc.errors.SparseInputError, match="vertex 'b'"):
+        as_graph(heavy)
+    assert as_graph(nx.Graph([("a", "b", {"weight": float(large)})])).adjacency.data.max() == 2.0**53
+    dense = np.array([[0, large], [large, 0]])
+    for source in (dense, csr_array(dense), csr_array(dense.astype(np.uint64))):
+        with pytest.raises(oc.errors.SparseInputError, match="beyond 2"):
+            as_graph(source)
+    with pytest.raises(oc.errors.SparseInputError, match="vertex 1: the weight is"):
+        as_graph(np.ones((2, 2)), vertex_weights=np.array([1, large]))
 
 
 def test_rounding_is_averaged_to_the_bit() -> None:

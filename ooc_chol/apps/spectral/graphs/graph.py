@@ -29,12 +29,15 @@ class Graph:
         What messages call it.
     loops : int
         Self-loops that were dropped.
+    names : (n,) tuple or None
+        Names of the vertices; None where they are numbers from 0.
     """
 
     adjacency: csr_array
     vertex_weights: NDArray[np.float64]
     name: str = "the graph"
     loops: int = 0
+    names: tuple[Any, ...] | None = None
 
     @property
     def n(self) -> int:

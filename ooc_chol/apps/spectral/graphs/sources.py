@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,6 +23,8 @@ Floats: TypeAlias = NDArray[np.float64]
 #: Largest difference of two weights of an edge, relative to the larger, that is taken for rounding and averaged.
 _ROUNDING = 1e-12
 _METIS = (".graph", ".graph.gz")
+#: Largest whole weight such that it and all smaller ones are exact in float64.
+_MOST_WHOLE = 2**53
 
 
 class _Found(NamedTuple):
@@ -31,6 +34,7 @@ class _Found(NamedTuple):
     name: str
     vertex_weights: NDArray[Any] | None = None
     is_file: bool = False
+    names: tuple[Any, ...] | None = None  #: Of vertices, where they have other names than numbers
 
 
 def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str | None = None) -> Graph:
@@ -43,7 +47,7 @@ def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str 
         array, a packed matrix, the name of a file that :func:`ooc_chol.block_csr` reads (METIS's ``.graph``, a list of edges,
         ``.mtx``, ``.npz``, a packed matrix, each as its ending says), or what :func:`ooc_chol.edge_list` gives. A graph of
         NetworkX has weights of edges and vertices as attributes ``weight``, 1 where one has none; its vertices are numbered in
-        its own order. A Graph is returned as it is.
+        its own order, and keep their names. A Graph is returned as it is.
     vertex_weights : (n,) array_like, optional
         Positive weights of vertices; by default those of the source, or ones.
     name : str, optional
@@ -57,7 +61,8 @@ def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str 
     Raises
     ------
     oc.errors.SparseInputError
-        The matrix is not square, not symmetric, or has negative, infinite or NaN weights; or a file is not as its format has it.
+        The matrix is not square, not symmetric, or has negative, infinite or NaN weights, or whole ones beyond 2^53, which
+        float64 would round; or a file is not as its format has it.
     TypeError
         The source is no graph, or is complex; or it is an Operator, which has diagonals beside its matrix.
     ValueError
@@ -90,7 +95,7 @@ def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str 
         weights = _vertex_weights(found.vertex_weights, n, f"{found.name}: weights of its vertices")
     else:
         weights = np.ones(n)
-    return Graph(adjacency, weights, found.name, loops)
+    return Graph(adjacency, weights, found.name, loops, found.names)
 
 
 def read_graph(path: AnyPath, *, vertex_weights: ArrayLike | None = None) -> Graph:
@@ -179,9 +184,21 @@ def _of_networkx(source: Any) -> _Found:
     name = "the graph of NetworkX"
     if not len(source):
         raise ValueError(f"{name} has no vertices")
-    weights = np.asarray([weight for _, weight in source.nodes(data="weight", default=1)])
+    own = dict(source.nodes(data="weight", default=1))
+    for vertex, weight in own.items():
+        _check_whole(weight, f"vertex {vertex!r:.40}", name)
+    for one, other, weight in source.edges(data="weight", default=1):
+        _check_whole(weight, f"edge of {one!r:.40} and {other!r:.40}", name)
     matrix = networkx.to_scipy_sparse_array(source, weight="weight", format="csr")
-    return _Found(_of_scipy(matrix), name, weights if np.any(weights != 1) else None)
+    weights = np.asarray(list(own.values()))
+    return _Found(_of_scipy(matrix), name, weights if np.any(weights != 1) else None, names=tuple(own))
+
+
+def _check_whole(weight: Any, place: str, name: str) -> None:
+    """Refuse a whole weight that float64 would round."""
+    if isinstance(weight, Integral) and int(weight) > _MOST_WHOLE:
+        problem = f"the weight is {weight}, a whole number beyond 2^53, which float64 does not hold exactly"
+        raise oc.errors.SparseInputError(name, place, problem, "give it as a float, or divide all weights by the same number")
 
 
 def _of_scipy(source: Any) -> csr_array:
@@ -234,8 +251,11 @@ def _adjacency(found: _Found) -> tuple[csr_array, int]:
     _check_square(matrix.shape, name)
     if not matrix.shape[0]:
         raise ValueError(f"{name} has no vertices")
-    values = matrix.data.astype(np.float64, copy=False)
     rows = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
+    if matrix.data.dtype.kind in "iu" and matrix.nnz and int(matrix.data.max()) > _MOST_WHOLE:
+        at = int(matrix.data.argmax())
+        _check_whole(int(matrix.data[at]), _place(int(rows[at]), int(matrix.indices[at]), found), name)
+    values = matrix.data.astype(np.float64, copy=False)
     _check_values(values, rows, matrix.indices, found)
     is_loop, is_zero = rows == matrix.indices, values == 0.0
     loops = int(np.count_nonzero(is_loop & ~is_zero))
@@ -268,6 +288,8 @@ def _check_values(values: Floats, rows: NDArray[Any], columns: NDArray[Any], fou
 
 def _place(row: int, column: int, found: _Found) -> str:
     """An edge by its vertices, which METIS counts from 1."""
+    if found.names is not None:
+        return f"edge of {found.names[row]!r:.40} and {found.names[column]!r:.40}"
     one = found.is_file and found.name.lower().endswith(_METIS)
     return f"edge of vertices {row + one} and {column + one} (counted from {int(one)})"
 
@@ -307,6 +329,8 @@ def _vertex_weights(given: Any, n: int, what: str) -> Floats:
             f"{what}: that of vertex {bad[0]} is {weights[bad[0]]:g}, and {bad.size} in all are not positive and finite; give "
             "positive weights, or leave these vertices out"
         )
+    if weights.dtype.kind in "iu" and n and int(weights.max()) > _MOST_WHOLE:
+        _check_whole(int(weights.max()), f"vertex {int(weights.argmax())}", what)
     values: Floats = weights.astype(np.float64)
     _check_sum(values, what)
     return values

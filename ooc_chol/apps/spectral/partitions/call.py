@@ -92,6 +92,7 @@ class CutCall:
             candidates=tally.candidates,
             report=report,
             trace=None if first is None else first.trace,
+            names=graph.names,
         )
 
 

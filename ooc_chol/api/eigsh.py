@@ -7,12 +7,14 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.calls.habits import answering
 from ooc_chol.calls.options import documented
 from ooc_chol.calls.progress import Progress
+from ooc_chol.eigen.habits import OF_EIGSH
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.solve import EigshCall, eigenpairs, planned_call
-from ooc_chol.eigen.wanted import Which
+from ooc_chol.eigen.wanted import AskedWhich
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.planning import Devices
@@ -21,7 +23,7 @@ from ooc_chol.sparse.planning import Devices
 class _Options(TypedDict, total=False):
     """Arguments of :func:`eigsh` on which the type of its result does not depend."""
 
-    which: Which
+    which: AskedWhich
     precision: Precision | str | None
     method: str
     tol: float | None
@@ -54,6 +56,7 @@ def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[True] = True, **op
 def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[False], **options: Unpack[_Options]) -> NDArray[np.float64]: ...
 
 
+@answering(OF_EIGSH)
 @documented(
     checkpoint="By custom ``.ooceig``, written at each restart; it stays in the end, and devices and budgets may change. Of an A "
     "that is packed, or is to be, all contents are compared.",
@@ -63,7 +66,7 @@ def eigsh(
     A: Any,
     k: int = 6,
     *,
-    which: Which = "LM",
+    which: AskedWhich = "LM",
     precision: Precision | str | None = None,
     method: str = "auto",
     tol: float | None = None,
@@ -99,8 +102,9 @@ def eigsh(
         on the host.
     k : int
         Eigenpairs, 1 to n.
-    which : {"LM", "LA", "SA"}
-        Those of largest magnitude, the largest, or the smallest. With ``sigma``, of the inverse, as SciPy has it.
+    which : {"LM", "LA", "SA", "SM"}
+        Those of largest magnitude, the largest, or the smallest. With ``sigma``, of the inverse, as SciPy has it. ``"SM"``, those
+        of smallest magnitude, are those nearest ``sigma=0``, and found by the inverse.
     precision : Precision or str, optional
         Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
         for an A of float32, DDD for any other.
@@ -110,7 +114,8 @@ def eigsh(
         largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its inverse in float64.
     tol : float, optional
         Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
-        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. Small eigenvalues beside a large one have fewer digits: ``report.bounds``.
+        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. 0 is the least that each reaches: 1e-12, 1e-7 and 1e-6. Small eigenvalues
+        beside a large one have fewer digits: ``report.bounds``.
     ncv : int, optional
         Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
     block : {1, 2, 4, 8}, optional
@@ -140,9 +145,9 @@ def eigsh(
         factor tells that a side has fewer than k, that is an error.
         SuperLU factors on the host, in float64; A must not be a ``LinearOperator`` then, unless ``OPinv`` is given.
         ``memory_budget`` holds for the factor too. Where ``A - sigma I`` is singular, a shift beside sigma is factored:
-        ``report.sigma``.
-    OPinv : LinearOperator or callable, optional
-        Solves with ``A - sigma I`` in place of a factor.
+        ``report.sigma`` and ``report.notes``.
+    OPinv : LinearOperator, callable or object with a method solve, optional
+        Solves with ``A - sigma I`` in place of a factor, as SciPy's ``splu`` of it does.
     M : None
         Refused: what SciPy calls so is the mass matrix of ``A v = w M v``, and generalized problems are not solved.
     return_eigenvectors : bool
@@ -205,12 +210,13 @@ def eigsh(
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
+@answering(OF_EIGSH)
 @documented(like=eigsh)
 def plan_eigsh(
     A: Any,
     k: int = 6,
     *,
-    which: Which = "LM",
+    which: AskedWhich = "LM",
     precision: Precision | str | None = None,
     method: str = "auto",
     tol: float | None = None,

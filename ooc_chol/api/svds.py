@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack, overload
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.calls.habits import answering
 from ooc_chol.calls.options import documented
 from ooc_chol.calls.progress import Progress
+from ooc_chol.eigen.habits import OF_SVDS
 from ooc_chol.eigen.singular import SingularTriplets
 from ooc_chol.eigen.svds import SvdsCall, planned_triplets, triplets
 from ooc_chol.eigen.svds_plan import SvdsPlan
@@ -16,6 +19,39 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.planning import Devices
 
 
+class _Options(TypedDict, total=False):
+    """Arguments of :func:`svds` on which the type of its result does not depend."""
+
+    which: Literal["LM"]
+    precision: Precision | str | None
+    tol: float | None
+    ncv: int | None
+    block: int | None
+    v0: ArrayLike | None
+    max_passes: int | None
+    check: bool
+    packed: AnyPath | None
+    replace: bool
+    checkpoint: AnyPath | None
+    devices: Devices
+    memory_budget: int | str | None
+    host_budget: int | str | None
+    progress: Progress
+    trace: bool
+    plan: SvdsPlan | None
+
+
+@overload
+def svds(
+    A: Any, k: int = 6, *, return_singular_vectors: Literal[True, "u", "vh"] = True, **options: Unpack[_Options]
+) -> SingularTriplets: ...
+
+
+@overload
+def svds(A: Any, k: int = 6, *, return_singular_vectors: Literal[False], **options: Unpack[_Options]) -> NDArray[np.float64]: ...
+
+
+@answering(OF_SVDS)
 @documented(
     packed="The transpose of A is packed beside, with ``.transposed`` before the ending.",
     checkpoint="By custom ``.oocsvd``, written at each restart; it stays in the end, and devices and budgets may change.",
@@ -34,7 +70,7 @@ def svds(
     v0: ArrayLike | None = None,
     max_passes: int | None = None,
     check: bool = True,
-    return_singular_vectors: bool = True,
+    return_singular_vectors: bool | Literal["u", "vh"] = True,
     packed: AnyPath | None = None,
     replace: bool = False,
     checkpoint: AnyPath | None = None,
@@ -44,7 +80,7 @@ def svds(
     progress: Progress = None,
     trace: bool = False,
     plan: SvdsPlan | None = None,
-) -> SingularTriplets:
+) -> SingularTriplets | NDArray[np.float64]:
     """Find the largest singular triplets of a sparse matrix, ``A v = s u`` and ``A.T u = s v``, with the residuals of both.
 
     Parameters
@@ -59,7 +95,8 @@ def svds(
     precision : Precision or str, optional
         Types of vectors, products and sums: ``"DDD"`` unless A is of float32, whose default is ``"FDF"``.
     tol : float, optional
-        Largest residual, relative to the largest singular value; 1e-5 in FFF, 1e-6 in FDF, 1e-10 in DDD by default.
+        Largest residual, relative to the largest singular value; 1e-5 in FFF, 1e-6 in FDF, 1e-10 in DDD by default. 0 is
+        the least that they reach, 1e-6, 1e-7 and 1e-12.
     ncv : int, optional
         Columns of the basis, ``k + 96`` by default.
     block : int, optional
@@ -70,13 +107,14 @@ def svds(
         Most products with ``A.T A``, each with one panel; 10,000 by default.
     check : bool
         Let random vectors look for values that were missed, as :func:`eigsh` has it.
-    return_singular_vectors : bool
-        Return u and vt; residuals are computed of them all the same.
+    return_singular_vectors : bool, "u" or "vh"
+        Return u and vt, one of them, or the values alone; residuals are computed of both all the same.
 
     Returns
     -------
     SingularTriplets
-        Unpacks as ``u, s, vt``, with ``residuals`` and ``report``.
+        Unpacks as ``u, s, vt``, with ``residuals`` and ``report``; u or vt is None that was not asked for. Without both the (k,)
+        array of values.
 
     Raises
     ------
@@ -108,9 +146,11 @@ def svds(
     ((3,), True)
     """
     given = locals()
-    return triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__}))
+    found = triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__}))
+    return found if return_singular_vectors else found.s
 
 
+@answering(OF_SVDS)
 @documented(like=svds)
 def plan_svds(
     A: Any,
@@ -124,7 +164,7 @@ def plan_svds(
     v0: ArrayLike | None = None,
     max_passes: int | None = None,
     check: bool = True,
-    return_singular_vectors: bool = True,
+    return_singular_vectors: bool | Literal["u", "vh"] = True,
     packed: AnyPath | None = None,
     replace: bool = False,
     checkpoint: AnyPath | None = None,

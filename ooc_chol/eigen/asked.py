@@ -28,8 +28,8 @@ METHODS = ("auto", "lanczos", "lobpcg")
 #: Products that build the basis, where the caller does not say how many.
 _DEFAULT_PASSES = 10_000
 _OTHER_WHICH = {
-    "SM": "those of smallest magnitude are the ends of no spectrum: take sigma=0, which='SA' with a preconditioner where A is "
-    "positive semidefinite, or which='LA' of c I - A, c being at least the largest",
+    "SM": "those of smallest magnitude are looked for by the inverse, without sigma, preconditioner, null and degree, and in "
+    "float64",
     "BE": "take which='LA' and which='SA', half of them each",
 }
 
@@ -60,11 +60,13 @@ def wanted_of(k: object, which: object, tol: float | None, precision: Precision,
         raise ValueError(f"which is {which!r:.40}; give 'LM', 'LA' or 'SA': {advice}")
     if tol is None:
         return Wanted(count, cast(Which, which), DEFAULT_TOL[precision])
-    if not FLOORS[precision] <= real_number(tol, "tol") < 1:
+    if real_number(tol, "tol") == 0:
+        return Wanted(count, cast(Which, which), FLOORS[precision])
+    if not FLOORS[precision] <= tol < 1:
         better = "" if precision == Precision.DDD else ", or take precision='DDD'"
         raise ValueError(
             f"tol is {float(tol):g}, but in {precision.value} residuals reach {FLOORS[precision]:g} of the largest eigenvalue: "
-            f"give at least that, and less than 1{better}"
+            f"give at least that, and less than 1, or 0 for the least that they reach{better}"
         )
     return Wanted(count, cast(Which, which), float(tol))
 

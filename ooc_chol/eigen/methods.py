@@ -44,6 +44,8 @@ MOST_DENSE = 256 << 20
 #: Few digits are known of a value whose residual is more than the first times its size; one that is less than the second times
 #: the largest may be a zero.
 FEW, _LITTLE = 5e-3, 1e-6
+#: How near to sigma an eigenvalue is at it, beside the largest.
+_AT_SIGMA = 8 * float(np.finfo(np.float64).eps)
 #: Singular values of null vectors, beside the largest, below which they depend on each other.
 _LEAST_SINGULAR = 1e-10
 
@@ -58,6 +60,7 @@ class Solved(NamedTuple):
     columns: int  #: Columns of the basis
     space: AbstractSpace | None = None  #: Where LOBPCG worked, closed by the caller
     sigma: float | None = None  #: The shift whose inverse was taken
+    notes: tuple[str, ...] = ()  #: What is to be said of the shift and of eigenvalues at it
 
 
 class Asked(NamedTuple):
@@ -192,7 +195,20 @@ def solved_near(
     solved = _by_inverse(product, n, sigma, inverse, wanted, asked, plan.sizes, at_restart)
     if solved.found.is_hopeless and 8 * n * n <= MOST_DENSE:
         return _all_near(problem, product, wanted, sigma)
-    return solved
+    return solved._replace(notes=_notes(solved.found, sigma, inverse.sigma, problem.power))
+
+
+def _notes(found: Found, sigma: float, taken: float, power: int) -> tuple[str, ...]:
+    """That another shift was factored, and how many eigenvalues are at the caller's."""
+    notes, given = [], float(np.ldexp(sigma, -power))
+    if taken != sigma:
+        beside = float(np.ldexp(taken, -power))
+        notes.append(f"A - {given!r} I is singular, or nearly so: the shift that was factored is {beside!r}")
+    at_it = int(np.count_nonzero(np.abs(found.values - sigma) <= _AT_SIGMA * (found.scale + abs(sigma))))
+    if at_it:
+        what = "null vectors of A" if not sigma else f"at sigma = {given!r}"
+        notes.append(f"{at_it} of these pairs {'is' if at_it == 1 else 'are'}, to roundoff, {what}")
+    return tuple(notes)
 
 
 def sigma_of(sigma: object, precision: Precision) -> float:

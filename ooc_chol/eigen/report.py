@@ -75,6 +75,8 @@ class EigshReport(AbstractReport):
     sigma : float or None
         The shift whose inverse was taken: the caller's sigma, or one beside it where A has eigenvalues at sigma; None
         where none was.
+    notes : tuple of str
+        Sentences on that shift, and on eigenvalues that are sigma to roundoff, such as those of null vectors.
     """
 
     call: ClassVar[str] = "eigsh"
@@ -97,6 +99,7 @@ class EigshReport(AbstractReport):
     resumed: int = 0
     checkpoints: int = 0
     sigma: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -195,6 +198,7 @@ class EigshReport(AbstractReport):
             "moves": None if moves is None else asdict(moves),
             "checkpoints": self.checkpoints,
             "sigma": self.sigma,
+            "notes": list(self.notes),
         }
 
     def traced(self, trace: Trace) -> Trace:
@@ -234,6 +238,8 @@ class EigshReport(AbstractReport):
         chebyshev = f", a Chebyshev filter of degree {self.degree}" if self.degree > 1 else ""
         shift = "" if self.sigma is None else f" at {self.sigma!r}"
         yield "method", f"{self.method}{shift}, {basis}, panels of {self.block}{chebyshev}"
+        for note in self.notes:
+            yield "note", note
         yield "passes", self._passes_text()
         yield "check", self._check_text()
         yield "residuals", f"worst {self.worst:.2g} of {self.scale:.6g}; tol {self.tol:g}, floor {self.floor:g}"

@@ -93,6 +93,7 @@ class Session:
             resumed=0 if checkpoint is None else checkpoint.resumed,
             checkpoints=0 if checkpoint is None else checkpoint.written,
             sigma=solved.sigma,
+            notes=solved.notes,
         )
 
     def _seconds(self, space: DeviceSpace | None, plan: EigshPlan, passes: int) -> CallSeconds:

@@ -97,8 +97,8 @@ def inverse_of(
         return inverse
     if matrix is None:
         raise ValueError(
-            "sigma needs the inverse of A - sigma I, but A is a LinearOperator, which cannot be factored: give OPinv, a "
-            "LinearOperator that solves with it"
+            "sigma, and which='SM' where it is 0, needs the inverse of A - sigma I, but A is a LinearOperator, which cannot be "
+            "factored: give sigma and OPinv, a LinearOperator that solves with it"
         )
     asymmetry = float(abs(matrix - matrix.T).max()) / (float(abs(matrix).max()) or 1.0)
     if asymmetry > MOST_ASYMMETRY[Precision.DDD]:
@@ -238,9 +238,11 @@ def _given(op_inv: Any, n: int) -> Solve:
         if op_inv.shape != (n, n):
             raise ValueError(f"OPinv has shape {op_inv.shape}, but A is {n} x {n}")
         return lambda rhs: plain_array("OPinv @ x", op_inv.matmat(rhs), np.float64)
-    if not callable(op_inv):
-        raise TypeError(f"OPinv is a {type(op_inv).__name__}; give a LinearOperator, or a function of an (n, b) array")
-    return lambda rhs: plain_array("OPinv @ x", op_inv(rhs.copy()), np.float64)
+    solve = op_inv if callable(op_inv) else getattr(op_inv, "solve", None)
+    if not callable(solve):
+        what = f"OPinv is a {type(op_inv).__name__}"
+        raise TypeError(f"{what}; give a LinearOperator, a factor with a method solve, or a function of an (n, b) array")
+    return lambda rhs: plain_array("OPinv @ x", solve(rhs.copy()), np.float64)
 
 
 def check_near(sigma: float, scale: float, power: int) -> None:

@@ -146,11 +146,11 @@ class SingularTriplets:
     Parameters
     ----------
     u : (m, k) float64 array or None
-        Left singular vectors as columns; None where no vectors were asked for.
+        Left singular vectors as columns; None where only those of the right were asked for.
     s : (k,) float64 array
         Singular values, ascending.
     vt : (k, n) float64 array or None
-        Right singular vectors as rows.
+        Right singular vectors as rows; None where only those of the left were asked for.
     left_residuals, right_residuals : (k,) float64 array
         ``||A v - s u||`` and ``||A.T u - s v||`` of each, relative to the largest singular value, computed in float64.
     report : SvdsReport
@@ -172,6 +172,12 @@ class SingularTriplets:
         """The larger of both sides of each."""
         found: NDArray[np.float64] = np.maximum(self.left_residuals, self.right_residuals)
         return found
+
+    def __getitem__(self, at: int) -> Any:
+        return (self.u, self.s, self.vt)[at]
+
+    def __len__(self) -> int:
+        return 3
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.u, self.s, self.vt))

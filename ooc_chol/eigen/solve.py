@@ -33,7 +33,7 @@ from ooc_chol.eigen.report import EigshReport
 from ooc_chol.eigen.returned import ascending, returned
 from ooc_chol.eigen.session import Session
 from ooc_chol.eigen.state import LanczosCounts
-from ooc_chol.eigen.wanted import Wanted, Which
+from ooc_chol.eigen.wanted import AskedWhich, Wanted
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.files.inputs import check_name
@@ -57,7 +57,7 @@ class EigshCall:
 
     A: Any
     k: int = 6
-    which: Which = "LM"
+    which: AskedWhich = "LM"
     precision: Precision | str | None = None
     method: str = "auto"
     tol: float | None = None
@@ -81,6 +81,14 @@ class EigshCall:
     progress: Progress = None
     trace: bool = False
     plan: EigshPlan | None = None
+
+    @property
+    def near_zero(self) -> EigshCall:
+        """The same call, of those nearest 0 where those of smallest magnitude are wanted by the inverse."""
+        others = self.sigma, self.preconditioner, self.null
+        if self.which != "SM" or self.method == "lobpcg" or any(each is not None for each in others):
+            return self
+        return replace(self, which="LM", sigma=0.0)
 
     @property
     def where(self) -> Where:
@@ -142,6 +150,7 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
 
 def planned_call(call: EigshCall) -> EigshPlan:
     """Plan that :func:`ooc_chol.plan_eigsh` returns for such a call."""
+    call = call.near_zero
     call.validate()
     passes_of(call.max_passes)
     posed = posed_of(call.A, call.where)
@@ -153,7 +162,7 @@ def planned_call(call: EigshCall) -> EigshPlan:
 
 def eigenpairs(call: EigshCall) -> Eigenpairs:
     """Eigenpairs that :func:`ooc_chol.eigsh` returns for such a call."""
-    began = time.perf_counter()
+    began, call = time.perf_counter(), call.near_zero
     call.validate()
     asked = Asked(passes_of(call.max_passes), call.check, trace=call.trace)
     blas_buffers.ensure(numpys=True)
@@ -342,7 +351,7 @@ def _warn_of_few_digits(found: Found, wanted: Wanted, report: EigshReport) -> No
         f"tol = {wanted.tol:g} is relative to the largest eigenvalue, {found.scale:.3g}, beside which {int(few.sum())} of these "
         f"are so small that few of their digits are known, such as {found.values[at]:.6g} +- {found.residuals[at]:.1g}: {more}",
         PrecisionWarning,
-        stacklevel=8,  # of eigsh
+        stacklevel=9,  # of eigsh
     )
 
 

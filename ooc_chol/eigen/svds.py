@@ -68,7 +68,7 @@ class SvdsCall:
     v0: ArrayLike | None = None
     max_passes: int | None = None
     check: bool = True
-    return_singular_vectors: bool = True
+    return_singular_vectors: bool | str = True
     packed: AnyPath | None = None
     replace: bool = False
     checkpoint: AnyPath | None = None
@@ -83,6 +83,8 @@ class SvdsCall:
         """The request, checked as far as that can be without A's shape."""
         names = ("packed", "replace", "checkpoint", "memory_budget", "host_budget", "progress", "trace")
         checked(**{name: getattr(self, name) for name in names})
+        if not (self.return_singular_vectors in ("u", "vh") or type(self.return_singular_vectors).__name__ in ("bool", "bool_")):
+            raise ValueError(f"return_singular_vectors is {self.return_singular_vectors!r:.40}; give True, False, 'u' or 'vh'")
         if self.checkpoint is not None:
             check_name(self.checkpoint, "checkpoint")
         if self.plan is not None and not isinstance(self.plan, SvdsPlan):
@@ -121,7 +123,7 @@ def _asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol
         raise ValueError(f"k is {k}, but at least one triplet is found")
     is_single = getattr(A, "dtype", None) == np.float32 or (isinstance(A, tuple) and A[2:] == ("fp32",))
     wanted = precision_of(precision, Precision.FDF if is_single else Precision.DDD)
-    goal = DEFAULT_TOL[wanted] if tol is None else real_number(tol, "tol")
+    goal = DEFAULT_TOL[wanted] if tol is None else real_number(tol, "tol") or FLOORS[wanted]
     if not FLOORS[wanted] <= goal < 1:
         advice = "" if wanted is Precision.DDD else ", or take precision='DDD'"
         raise ValueError(
@@ -393,7 +395,7 @@ def _given_back(
     plan: SvdsPlan,
     key: dict[str, Any],
     session: Session,
-    with_vectors: bool,
+    which_vectors: bool | str,
     parts: dict[str, float],
 ) -> SingularTriplets:
     """Triplets of A, ascending, or an error that has those that have converged."""
@@ -425,8 +427,9 @@ def _given_back(
         resumed=0 if checkpoint is None else checkpoint.resumed,
         checkpoints=0 if checkpoint is None else checkpoint.written,
     )
-    vectors = (np.ascontiguousarray(u), np.ascontiguousarray(v.T)) if with_vectors else (None, None)
-    return SingularTriplets(vectors[0], s.copy(), vectors[1], left, right, report, sides.trace())
+    kept_u = None if which_vectors in ("vh", False) else np.ascontiguousarray(u)
+    kept_vt = None if which_vectors in ("u", False) else np.ascontiguousarray(v.T)
+    return SingularTriplets(kept_u, s.copy(), kept_vt, left, right, report, sides.trace())
 
 
 def _floor(s: NDArray[np.float64], precision: Precision, is_whole: bool) -> float:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 #: Eigenvalues of largest magnitude, the largest, or the smallest.
 Which: TypeAlias = Literal["LM", "LA", "SA"]
+#: Those, and eigenvalues of smallest magnitude, which are those nearest 0.
+AskedWhich: TypeAlias = Literal["LM", "LA", "SA", "SM"]
 WHICH: tuple[str, ...] = get_args(Which)
 
 

@@ -123,7 +123,7 @@ BAD = [
     ({"k": 0}, ValueError, "k is 0"),
     ({"k": 201}, ValueError, "1 to 200"),
     ({"k": 2.5}, TypeError, "k is a float"),
-    ({"which": "SM"}, ValueError, "which is 'SM'.*'SA' with a preconditioner"),
+    ({"which": "SM", "method": "lobpcg"}, ValueError, "which is 'SM'.*by the inverse"),
     ({"which": "XX"}, ValueError, "give 'LM', 'LA' or 'SA'"),
     ({"ncv": 5}, ValueError, "at least"),
     ({"ncv": 40, "block": 8, "k": 9}, ValueError, "at least 48"),

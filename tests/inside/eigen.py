@@ -10,6 +10,7 @@ NAMES = {
     "ooc_chol.eigen.early_array": ("EarlyArray",),
     "ooc_chol.eigen.factor_size": ("ORDERING", "factor_size"),
     "ooc_chol.eigen.forecast": ("Forecast",),
+    "ooc_chol.eigen.habits": ("OF_EIGSH", "OF_SVDS"),
     "ooc_chol.eigen.krylov": ("KrylovBasis", "Ritz"),
     "ooc_chol.eigen.lanczos": ("Lanczos",),
     "ooc_chol.eigen.lobpcg": ("Lobpcg", "lobpcg_capacity"),

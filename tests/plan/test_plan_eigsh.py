@@ -190,7 +190,7 @@ def test_small_matrices_are_dense_problems():
     [
         ({"k": 0}, "k is 0"),
         ({"k": (1 << 18) + 1}, "ask for 1 to"),
-        ({"which": "SM"}, "sigma=0"),
+        ({"which": "SM", "null": [1.0] * (1 << 18)}, "by the inverse"),
         ({"ncv": 27}, "at least 28"),
         ({"block": 3}, "1, 2, 4 or 8"),
         ({"A": ((10, 20), 30, "fp64")}, "only square"),

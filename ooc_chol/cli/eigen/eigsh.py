@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ooc-chol eigsh graph.oocsr -k 24 --memory-budget '8 GiB' --plan    # runs nothing",
     )
     wanted = add_solver_options(parser, "eigenpairs")
-    wanted.add_argument("--which", choices=("LM", "LA", "SA"), help="largest in magnitude (default), largest, or smallest")
+    wanted.add_argument(
+        "--which", choices=("LM", "LA", "SA", "SM"), help="largest in magnitude (default), largest, smallest, or nearest 0"
+    )
     wanted.add_argument("--sigma", type=float, help="those nearest to SIGMA, by a factorization on the host")
     operator = wanted.add_mutually_exclusive_group()
     operator.add_argument("--laplacian", action="store_true", help="of D - A in place of A, D having the row sums of A")

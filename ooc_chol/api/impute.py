@@ -19,7 +19,7 @@ from ooc_chol.tensors.checkpoint import KIND, Checkpoint, arithmetic_key
 from ooc_chol.tensors.fourier import fourier_of
 from ooc_chol.tensors.imputation import Begun, Callback, ImputationRun, as_it_is, check_beside, space_of, start_of
 from ooc_chol.tensors.plan import TensorPlan, check_host_budget, plan_tensor, plan_that_fits
-from ooc_chol.tensors.problem import check_order, given_of, problem_of
+from ooc_chol.tensors.problem import Center, check_center, check_order, given_of, problem_of
 from ooc_chol.tensors.report import Imputed
 from ooc_chol.tensors.schedule import schedule_of
 from ooc_chol.tensors.share import TensorProblem
@@ -47,6 +47,7 @@ def impute(
     precision: Precision | str | None = None,
     momentum: float = 0.5,
     shrinkage: Shrinkage = "garrote",
+    center: Center = "auto",
     start: Any = None,
     first_lambda: float | None = None,
     work_folder: str | os.PathLike[str] | None = None,
@@ -96,6 +97,9 @@ def impute(
     shrinkage : {"garrote", "soft"}
         What a singular value s above lambda becomes, smaller ones becoming zero: ``s - lambda**2 / s``, the garrote, or
         ``s - lambda``, the soft threshold of the paper, for which the model is convex.
+    center : bool or "auto"
+        Whether the mean of all that is observed is taken off before, and added to the result; the model is of data without a
+        constant. By default where that mean is more than four times its standard error, as means of slices have it.
     start : Imputed or (N, m, n) array, optional
         Estimates to start from where nothing is observed, instead of zero.
     first_lambda : float, optional
@@ -133,9 +137,9 @@ def impute(
     Warns
     -----
     ImputationWarning
-        Nothing is missing, and X is returned as it is; or something becomes zero because nothing observed tells of it: slices
-        without a path in the graph to what is observed, and rows and columns that are observed in no slice. Also where all that
-        is observed is zero and what is missing is not, as by a mask the other way round.
+        Nothing is missing, and X is returned as it is; or something becomes zero, or the mean that was taken off, because nothing
+        observed tells of it: slices without a path in the graph to what is observed, and rows and columns that are observed in no
+        slice. Also where all that is observed is zero and what is missing is not, as by a mask the other way round.
 
     Notes
     -----
@@ -172,7 +176,7 @@ def impute(
     check_beside(start, first_lambda, callback, work_folder)
     if checkpoint is not None:
         KIND.check(checkpoint, replace=how["replace"])
-    given = given_of(X, mask, precision)
+    given = given_of(X, mask, precision, center)
     route = resolve_svt(svt, *given.observed.shape[1:])
     first, before = start_of(start, first_lambda, given)
     parts, began = {}, time.perf_counter()
@@ -189,7 +193,8 @@ def impute(
     if given.mask.all():
         return as_it_is(X, planned, key, parts).ended(since)
     for text in given.untold(fourier):
-        warnings.warn(f"{text}, so that the estimate is zero", ImputationWarning, stacklevel=2)
+        estimate = "the mean of what is observed" if given.center else "zero"
+        warnings.warn(f"{text}, so that the estimate is {estimate}", ImputationWarning, stacklevel=2)
     with ExitStack() as stack:
         show = stack.enter_context(open_reporter(progress, schedule.n_lambdas * schedule.max_inner, "impute", "step"))
         kept, began = None, time.perf_counter()
@@ -216,6 +221,7 @@ def plan_impute(
     precision: Precision | str | None = None,
     momentum: float = 0.5,
     shrinkage: Shrinkage = "garrote",
+    center: Center = "auto",
     start: Any = None,
     first_lambda: float | None = None,
     work_folder: str | os.PathLike[str] | None = None,
@@ -261,6 +267,7 @@ def plan_impute(
     (False, True)
     """
     schedule_of(n_lambdas, decay, max_inner, tol, momentum, shrinkage)
+    check_center(center)
     checked(replace=replace, checkpoint=checkpoint, host_budget=host_budget, progress=progress, trace=trace)
     check_beside(start, first_lambda, callback, work_folder)
     machine = Machine(devices, memory_budget, must_exist=memory_budget is None)

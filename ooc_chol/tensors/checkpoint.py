@@ -56,9 +56,10 @@ def arithmetic_key(
         return {"shape": list(shape)} | ({name: checksum()} if entries else {})
 
     tensor = of(given.observed.shape, "observed", lambda: _contents(given.observed, given.mask))
+    taken = {"power": given.power, "center": given.center and given.center.hex()}
     begun = "zero" if start is None else _contents(start, ~given.mask) if entries else "given"
     return {
-        "tensor": tensor | ({"power": given.power} if given.power else {}),
+        "tensor": tensor | {name: value for name, value in taken.items() if value},
         "mask": of(given.mask.shape, "checksum", lambda: xxhash.xxh3_64_hexdigest(given.mask.data)),
         "graph": of(basis.shape, "checksum", lambda: xxhash.xxh3_64_hexdigest(np.ascontiguousarray(basis).data)),
         "schedule": schedule.key(),

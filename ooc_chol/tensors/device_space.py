@@ -96,9 +96,11 @@ class DeviceTensorSpace(AbstractTensorSpace):
 
     # what is done
 
-    def load(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None) -> None:
+    def load(
+        self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None, *, center: float = 0.0
+    ) -> None:
         """Wait for the devices at the end."""
-        given = self._checked(observed, mask, start)
+        given = self._checked(observed, mask, start)._replace(center=center)
         with self._holding.guarded():
             self._largest = None
             self._host.warm[...] = 0

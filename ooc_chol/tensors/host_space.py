@@ -72,11 +72,13 @@ class HostTensorSpace(AbstractTensorSpace):
         self._stream = HostStream("tensors")
         self._stream.start()
 
-    def load(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None) -> None:
+    def load(
+        self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None, *, center: float = 0.0
+    ) -> None:
         """Take a problem, mask X, transform it, and find s_1."""
         n = self.shape.vertices
-        self._observed, self._mask = observed.reshape(n, -1), mask.reshape(n, -1)
-        self._fill(None)
+        given, self._mask = observed.reshape(n, -1), mask.reshape(n, -1)
+        self._fill(given, center, None)
         self._transform()
         norms = np.zeros(self.shape.components)
         with self._timed("threshold"), self._told("norms"):
@@ -85,7 +87,7 @@ class HostTensorSpace(AbstractTensorSpace):
         if not np.isfinite(self._largest):
             raise self._not_finite(np.flatnonzero(~np.isfinite(norms)))
         if start is not None:
-            self._fill(start.reshape(n, -1))
+            self._fill(given, center, start.reshape(n, -1))
             self._transform()
 
     def largest(self) -> float:
@@ -142,12 +144,13 @@ class HostTensorSpace(AbstractTensorSpace):
     def _slices(self) -> NDArray[Any]:
         return self._z.reshape(self.shape.components, self.shape.rows, self.shape.columns)
 
-    def _fill(self, other: NDArray[Any] | None) -> None:
-        """X becomes what was observed, and elsewhere ``other``, or zero."""
+    def _fill(self, observed: NDArray[Any], center: float, other: NDArray[Any] | None) -> None:
+        """X becomes what was observed, less ``center``, and elsewhere ``other``, or zero."""
         step = max(1, _MASKED_ENTRIES // self.shape.width)
         for at in range(0, self.shape.vertices, step):
             part = slice(at, at + step)
-            self._x[part] = np.where(self._mask[part], self._observed[part], 0 if other is None else other[part])
+            self._x[part] = 0 if other is None else other[part]
+            np.subtract(observed[part], center, out=self._x[part], where=self._mask[part])
 
     def _transform(self, momentum: float | None = None) -> None:
         """X to Z, panel by panel; with ``momentum`` Z to X first."""
@@ -167,7 +170,8 @@ class HostTensorSpace(AbstractTensorSpace):
         given, estimate = self._mask.view(np.uint8), self._estimate[: x.size].reshape(x.shape)
         mask = given[:, panel] if given.shape[1] > 1 or self.shape.width == 1 else given[:, 0]
         self._kernels.transform(self._stream, self._basis, z, estimate, inverse=True)
-        self._kernels.fill(self._stream, estimate, self._observed[:, panel], mask, x, sums, momentum=momentum)
+        # What is observed is in X already, and stays.
+        self._kernels.fill(self._stream, estimate, x, mask, x, sums, momentum=momentum)
         self._kernels.transform(self._stream, self._basis, x, z)
 
     @contextmanager

@@ -24,7 +24,17 @@ from ooc_chol.tensors.host_space import HostTensorSpace
 from ooc_chol.tensors.plan import TensorPlan
 from ooc_chol.tensors.problem import Given, check_finite, real_tensor
 from ooc_chol.tensors.report import Imputed, ImputeReport
-from ooc_chol.tensors.schedule import ALL_ZERO, INTERRUPTED, NOTHING_MISSING, LambdaRow, Schedule, descend, noise_floor, number_of
+from ooc_chol.tensors.schedule import (
+    ALL_THE_SAME,
+    ALL_ZERO,
+    INTERRUPTED,
+    NOTHING_MISSING,
+    LambdaRow,
+    Schedule,
+    descend,
+    noise_floor,
+    number_of,
+)
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures
 from ooc_chol.tensors.storage import check_work_folder
 
@@ -87,7 +97,11 @@ def start_of(start: Any, first_lambda: object, given: Given) -> tuple[float | No
     if tensor.shape != given.observed.shape:
         raise ValueError(f"start has shape {tensor.shape}, but X has {given.observed.shape}")
     check_finite("start", tensor, ~given.mask, given.precision, "give finite numbers where nothing is observed")
-    return first, given.scaled(tensor)
+    scaled = given.scaled(tensor)
+    if not given.center:
+        return first, scaled
+    with np.errstate(all="ignore"):  # what is observed may be anything there
+        return first, scaled - given.center
 
 
 class Begun(NamedTuple):
@@ -126,7 +140,7 @@ class ImputationRun:
         began = time.perf_counter()
         there = None if self._kept is None else self._kept.read(space, self._schedule)
         self._seconds_checkpoints += time.perf_counter() - began
-        space.load(given.observed, given.mask, start if there is None else there.tensor)
+        space.load(given.observed, given.mask, start if there is None else there.tensor, center=given.center)
         if there is not None:
             self._history = there.history
             space.warm_up(there.warm)
@@ -134,6 +148,8 @@ class ImputationRun:
         largest = space.largest()
         self._floor = noise_floor(given.precision, space.shape.rows, space.shape.columns, largest)
         if not largest:
+            if given.center:
+                return self._imputed(ALL_THE_SAME)
             _warn_of_zeros(given)
             return self._imputed(ALL_ZERO)
         self._steps = sum(row.steps for row in self._history)
@@ -192,6 +208,7 @@ class ImputationRun:
             stopped=stopped,
             history=tuple(map(self._told, self._history)),
             unreached=begun.unreached,
+            center=math.ldexp(self._given.center, self._given.power),
             seconds=CallSeconds(now - begun.since, parts),
             bytes=CallBytes(dict(space.planned_bytes), dict(space.executed_bytes)),
             resumed=0 if kept is None else kept.resumed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,12 @@ _NAMED, _TOLD = 6, 3
 #: A tensor whose largest entry is between 1 / that and that is imputed as it is: fourth powers of its singular values, and of
 #: their roundings, are numbers of float64.
 _SAFE = 2.0**100
+#: A mean that is so many times its standard error is more than chance.
+_CHANCE = 4.0
+
+
+#: Whether the mean of what is observed is taken off before, and added again.
+Center: TypeAlias = bool | Literal["auto"]
 
 
 class Given(NamedTuple):
@@ -39,6 +45,7 @@ class Given(NamedTuple):
     mask: NDArray[np.bool_]  #: (N,) or (N, m, n)
     precision: Precision
     power: int  #: Zero for all but very small and very large entries
+    center: float = 0.0  #: In units of :attr:`observed`: what is taken off all of it
 
     def scaled(self, tensor: NDArray[Any]) -> NDArray[Any]:
         """Numbers in the units of the caller in those of :attr:`observed`, row-major and of the type of storage."""
@@ -47,10 +54,22 @@ class Given(NamedTuple):
                 return np.ascontiguousarray(tensor, self.precision.storage)
             return _divided(tensor, self.power, self.precision)
 
+    def centred(self) -> Given:
+        """The same with the mean of what is observed as :attr:`center`."""
+        return self._replace(center=_mean_of(self.observed, self.mask)[0])
+
+    def centred_where_it_tells(self) -> Given:
+        """The same, but where that mean is no more than what chance makes of that of slices."""
+        center, error = _mean_of(self.observed, self.mask)
+        return self._replace(center=center) if abs(center) > _CHANCE * error else self
+
     def told(self, tensor: NDArray[Any]) -> NDArray[Any]:
-        """The other way round, in place: what was observed as it was."""
+        """Numbers of a run, which are less :attr:`center`, in units of the caller, in place: what was observed as it was."""
+        if self.center:
+            tensor += self.center
         if self.power:
             np.ldexp(tensor, self.power, out=tensor)
+        if self.power or self.center:
             where = self.mask if self.mask.ndim == 3 else self.mask[:, None, None]
             np.copyto(tensor, self.tensor, where=where, casting="same_kind")
         return tensor
@@ -82,7 +101,7 @@ class Given(NamedTuple):
         return np.flatnonzero(~reached[fourier.labels])
 
     def untold(self, fourier: GraphFourier) -> Iterator[str]:
-        """Slices, rows and columns, in words, that nothing observed tells of: their estimate is zero."""
+        """Slices, rows and columns, in words, that nothing observed tells of: their estimate is the center."""
         if len(unreached := self.unreached(fourier)):
             yield f"{named('slice', unreached)}: no path in the graph leads to anything that is observed"
         unspanned = self.incomplete[~fourier.basis[self.incomplete].any(axis=1)]
@@ -108,8 +127,9 @@ class Given(NamedTuple):
         return found
 
 
-def given_of(X: Any, mask: Any, precision: Precision | str | None) -> Given:
+def given_of(X: Any, mask: Any, precision: Precision | str | None, center: Center) -> Given:
     """A tensor and its mask, once all is known to make sense."""
+    check_center(center)
     tensor = real_tensor("X", X)
     observed_where = observed_mask(X) if mask is None else _mask_of(mask, tensor.shape)
     triple = precision_of(precision, Precision.FDF if tensor.dtype == np.float32 else Precision.DDD)
@@ -120,7 +140,14 @@ def given_of(X: Any, mask: Any, precision: Precision | str | None) -> Given:
     most = check_finite("X", tensor, observed_where, triple, advice)
     power = _power_of(tensor, observed_where, triple, most)
     given = Given(tensor, tensor, np.ascontiguousarray(observed_where), triple, power)
-    return given._replace(observed=given.scaled(tensor))
+    given = given._replace(observed=given.scaled(tensor))
+    return given.centred_where_it_tells() if center == "auto" else given.centred() if center else given
+
+
+def check_center(center: object) -> None:
+    """Refuse what is no way to take a mean off."""
+    if not (isinstance(center, bool) or center == "auto"):
+        raise ValueError(f"center={center!r:.40}: give 'auto', True or False")
 
 
 def problem_of(X: Any, mask: Any, graph: Any, precision: Precision | str | None, svt: Svt) -> TensorProblem:
@@ -263,6 +290,25 @@ def check_finite(name: str, tensor: NDArray[Any], mask: NDArray[np.bool_], preci
             raise NonFiniteTensorError(f"{name}[{', '.join(map(str, found))}]", held, advice)
         largest = max(largest, most)
     return largest
+
+
+def _mean_of(observed: NDArray[Any], mask: NDArray[np.bool_]) -> tuple[float, float]:
+    """Mean of what is observed, a number of the type of storage, and its standard error by the means of slices."""
+    k = int(mask.reshape(len(mask), -1).any(axis=1).argmax())
+    some = observed[k].reshape(-1)[int(mask[k].argmax())]  # so that the mean of numbers that are all the same is exact
+    step = max(1, _ENTRIES // observed[0].size)
+
+    def add(at: int) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        part, given = _piece(observed, mask, at, step)
+        given = np.broadcast_to(given, part.shape)
+        away = np.subtract(part, some, out=np.zeros(part.shape), where=given, dtype=np.float64)
+        return away.sum(axis=(1, 2)), np.count_nonzero(given, axis=(1, 2))
+
+    parts = list(map_in_threads(add, range(0, len(observed), step), threads=_THREADS))
+    sums, counts = (np.concatenate(each) for each in zip(*parts, strict=True))
+    mean, of_slices = sums.sum() / counts.sum(), sums[counts > 0] / counts[counts > 0]
+    error = of_slices.std(ddof=1) / math.sqrt(len(of_slices)) if len(of_slices) > 1 else 0.0
+    return float(observed.dtype.type(some + mean)), float(error)
 
 
 def _piece(tensor: NDArray[Any], mask: NDArray[np.bool_], at: int, step: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -44,7 +44,9 @@ class ImputeReport(AbstractReport):
     history : tuple of LambdaRow
         Each value of lambda, those of an earlier run that was gone on from among them.
     unreached : int
-        Slices that no path connects to one of which something was observed; they are zero.
+        Slices that no path connects to one of which something was observed; they are ``center``.
+    center : float
+        What was taken off all entries before, and added again; 0 where nothing was.
     seconds : CallSeconds
         Of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), ``"run"``, and in that
         transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies between
@@ -65,6 +67,7 @@ class ImputeReport(AbstractReport):
     stopped: str
     history: tuple[LambdaRow, ...] = ()
     unreached: int = 0
+    center: float = 0.0
     seconds: CallSeconds = field(default_factory=CallSeconds)
     bytes: CallBytes = field(default_factory=CallBytes)
     resumed: int = 0
@@ -120,6 +123,7 @@ class ImputeReport(AbstractReport):
             "full_route": self.full_route,
             "history": [asdict(row) for row in self.history],
             "unreached": self.unreached,
+            "center": self.center,
             "checkpoints": self.checkpoints,
         }
 
@@ -133,6 +137,8 @@ class ImputeReport(AbstractReport):
         n, r, rows, columns = self.shape
         yield "", f"{n} slices of {rows} x {columns}, {100 * self.observed:.1f} % observed, {r} components: {self.stopped}"
         yield "how", f"{self.svt} in {self.precision.value} on {', '.join(self.devices)}"
+        if self.center:
+            yield "center", f"{self.center:.6g}, the mean of what was observed, was taken off, and added again"
         yield "steps", f"{self.steps} for {len(self.history)} values of lambda; s_1 {self.largest:.6g}, floor {self.floor:.3g}"
         if self.history:
             yield "", f"  {'':<10} {'lambda':>12} {'steps':>6} {'rank':>8} {'change':>9} {'full':>6} {'seconds':>8}"
@@ -140,7 +146,10 @@ class ImputeReport(AbstractReport):
             figures = f"{row.lam:>12.6g} {row.steps:>6} {row.mean_rank:>8.2f} {row.change:>9.1e}"
             yield "", f"  {'':<10} {figures} {100 * row.full_route:>5.1f}% {row.seconds:>8.3g}"
         if self.unreached:
-            yield "unreached", f"{self.unreached} slice{'s' * (self.unreached != 1)} have no path to what was observed: zero"
+            yield (
+                "unreached",
+                f"{self.unreached} slice{'s' * (self.unreached != 1)} have no path to what was observed: {self.center:.6g}",
+            )
         yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0), _MOST_LINKS)
         yield "seconds", self._seconds_text()
         if self.checkpoints or self.resumed:

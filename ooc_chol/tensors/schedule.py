@@ -21,6 +21,7 @@ _FLOOR = 8.0
 #: Why a run ended.
 ALL_LAMBDAS, NOISE_FLOOR, CALLBACK = "all values of lambda were used", "lambda reached the noise floor", "the callback ended it"
 NOTHING_MISSING, ALL_ZERO = "nothing is missing", "all that was observed is zero"
+ALL_THE_SAME = "all that was observed is one number"
 INTERRUPTED = "it was interrupted"
 
 

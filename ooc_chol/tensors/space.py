@@ -50,8 +50,10 @@ class AbstractTensorSpace(AbstractClosing):
     trace: Trace | None
 
     @abstractmethod
-    def load(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None) -> None:
-        """Take a problem: X becomes ``observed`` where ``mask``, else ``start``, or zero, and Z its transform.
+    def load(
+        self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None, *, center: float = 0.0
+    ) -> None:
+        """Take a problem: X becomes ``observed - center`` where ``mask``, else ``start``, or zero, and Z its transform.
 
         Shapes: ``observed`` (N, m, n), ``mask`` (N,) or (N, m, n), ``start`` (N, m, n).
         """

@@ -78,20 +78,23 @@ class Given(NamedTuple):
     observed: NDArray[Any]  #: (N, m n)
     mask: NDArray[np.bool_]  #: (N, 1) or (N, m n)
     start: NDArray[Any] | None  #: (N, m n)
+    center: float = 0.0  #: Taken off what was observed
 
     def panel(self, columns: slice, out: NDArray[Any]) -> None:
         """Columns of the tensor: what was observed, and elsewhere the start, or zero."""
         if self.mask.shape[1] > 1:
             out[...] = 0 if self.start is None else self.start[:, columns]
-            np.copyto(out, self.observed[:, columns], where=self.mask[:, columns])
+            np.subtract(self.observed[:, columns], self.center, out=out, where=self.mask[:, columns])
         else:  # rows as a whole, in half the time of a copy behind a mask
             missing = ~self.mask[:, 0]
-            out[...] = self.observed[:, columns]
+            with np.errstate(all="ignore"):  # what is missing may be anything
+                np.subtract(self.observed[:, columns], self.center, out=out)
             out[missing] = 0 if self.start is None else self.start[missing, columns]
 
     def rows(self, some: slice) -> Given:
         """The same of some slices."""
-        return Given(self.observed[some], self.mask[some], None if self.start is None else self.start[some])
+        start = None if self.start is None else self.start[some]
+        return self._replace(observed=self.observed[some], mask=self.mask[some], start=start)
 
     def mask_panel(self, columns: slice) -> NDArray[np.uint8]:
         """Columns of the mask of entries; the only one for slices."""

@@ -15,7 +15,17 @@ import scipy.linalg
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from tests.inside.tensors import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor, planning
+from tests.inside.tensors import (
+    ALL_LAMBDAS,
+    ALL_THE_SAME,
+    ALL_ZERO,
+    CALLBACK,
+    INTERRUPTED,
+    NOISE_FLOOR,
+    NOTHING_MISSING,
+    noise_floor,
+    planning,
+)
 from tests.inside.tensors import imputation as module
 from tests.tensor_runs import D3, ROUTES_RTOL, PlainSpace, error_of, problem, random_graph
 
@@ -397,7 +407,7 @@ def test_slices_that_no_eigenvector_reaches_are_named():
     mask = np.ones(40, bool)
     mask[[1, lost[4]]] = False
     with pytest.warns(oc.errors.ImputationWarning, match=rf"slice {lost[4]}: none of the 2 eigenvectors reaches them"):
-        found = oc.impute(np.ones((40, 3, 3)), mask, fourier)
+        found = oc.impute(np.ones((40, 3, 3)), mask, fourier, center=False)
     assert not found.tensor[lost[4]].any() and found.tensor[1].all()
 
 
@@ -600,6 +610,8 @@ BAD_CALLS = {
     "tol": (lambda g: {"tol": -1e-8}, ValueError, "tol is -1e-08"),
     "momentum": (lambda g: {"momentum": 1.0}, ValueError, "momentum is 1"),
     "shrinkage": (lambda g: {"shrinkage": "hard"}, ValueError, "shrinkage='hard': singular values are lowered by 'soft' or"),
+    "center": (lambda g: {"center": "mean"}, ValueError, "center='mean': give 'auto', True or False"),
+    "center number": (lambda g: {"center": 1}, ValueError, "center=1: give 'auto'"),
     "svt": (lambda g: {"svt": "qr"}, ValueError, "svt='qr'"),
     "precision": (lambda g: {"precision": "DFD"}, ValueError, "precision is 'DFD'"),
     "device": (lambda g: {"devices": "host:99999"}, ValueError, "host:99999"),
@@ -634,9 +646,71 @@ def test_generators_say_what_they_lack():
     assert np.isclose(np.std(other - one), 0.1, rtol=0.05) and np.isclose(one.var(), 1.0, rtol=0.2)
 
 
+# a mean
+
+
 def test_a_constant_is_found_where_it_is_an_eigenvector_or_taken_off():
-    constant, mask = np.full((60, 6, 5), 5.0), oc.testing.random_mask((60, 6, 5), 0.8)
-    found = oc.impute(constant, mask, oc.GraphFourier(random_graph(60), normalized=False)).tensor
-    assert error_of(found, constant) <= 1e-5
-    middle = constant[mask].mean()
-    assert np.array_equal(oc.impute(constant - middle, mask, random_graph(60)).tensor + middle, constant)
+    constant = np.full((60, 6, 5), 5.0)
+    unnormalized = oc.GraphFourier(random_graph(60), normalized=False)
+    for by in ("slice", "entry"):
+        mask = oc.testing.random_mask(constant.shape, 0.5, by=by)
+        assert error_of(oc.impute(constant, mask, unnormalized, center=False).tensor, constant) <= 1e-4
+        if by == "slice":
+            assert error_of(oc.impute(constant, mask, random_graph(60), center=False).tensor, constant) > 0.05
+        for dtype, number in ((np.float32, 5.1), (np.float64, -0.1), (np.float64, 2.0**-600)):
+            x = (constant / 5 * number).astype(dtype)
+            found = oc.impute(x, mask, random_graph(60))
+            assert np.array_equal(found.tensor, x)
+            assert found.report.center == x[0, 0, 0] and found.report.stopped == ALL_THE_SAME
+            assert f"{number:.6g}, the mean of what was observed" in str(found.report)
+
+
+@pytest.mark.parametrize("by", ["slice", "entry"])
+def test_a_mean_is_taken_off_where_it_is_more_than_chance(by):
+    given = problem(100, 16, 2, 0.8, by=by, dtype=np.float64)
+    plain = imputed(given)
+    assert plain.report.center == 0 and "center" not in plain.report.key["tensor"]
+    assert np.array_equal(plain.tensor, imputed(given, center=False).tensor)
+    for constant in (-1.0, 300.0):
+        x = given.x + constant
+        found = oc.impute(x, given.mask, given.fourier)
+        assert abs(found.report.center - constant) < 0.1 and found.report.to_dict()["center"] == found.report.center
+        assert error_of(found.tensor - constant, given.x) <= 5e-3
+        if by == "slice":
+            assert error_of(oc.impute(x, given.mask, given.fourier, center=False).tensor - constant, given.x) > 0.05
+        assert np.array_equal(found.tensor[given.mask], x[given.mask])
+    taken = imputed(given, center=True)
+    where = given.mask if by == "entry" else given.mask[:, None, None]
+    assert taken.report.center == pytest.approx(given.x.mean(where=np.broadcast_to(where, given.x.shape)))
+    assert error_of(taken.tensor, given.x) <= 5e-3
+
+
+def test_devices_files_and_checkpoints_take_the_same_mean_off(tmp_path):
+    given = problem(60, 12, 1, 0.7, by="entry")
+    x = np.where(given.mask, given.x + 7, np.nan)
+    whole = oc.impute(x, None, given.fourier, n_lambdas=6, svt="gram64")
+    ways = {"devices": ["host:0", "host:1"]}, {"memory_budget": "400 KiB"}, {"work_folder": tmp_path}
+    for way in ways:
+        assert np.array_equal(oc.impute(x, None, given.fourier, n_lambdas=6, svt="gram64", **way).tensor, whole.tensor)
+    options = {"n_lambdas": 6, "svt": "gram64", "checkpoint": tmp_path / "run.oocimp"}
+    seen = []
+    oc.impute(x, None, given.fourier, callback=lambda row, tensor: len(seen) == 2 or seen.append(tensor()), **options)
+    assert np.array_equal(seen[-1][given.mask], x[given.mask]) and abs(np.mean(seen[-1]) - 7) < 0.2
+    with pytest.raises(oc.errors.CheckpointError):
+        oc.impute(x, None, given.fourier, center=False, **options)
+    found = oc.impute(x, None, given.fourier, **options)
+    assert found.report.resumed == 3 and np.array_equal(found.tensor, whole.tensor)
+
+
+def test_a_start_and_what_nothing_tells_of_are_beside_the_mean(apart):
+    x = apart.x + np.float32(50)
+    early = oc.impute(x, apart.mask, apart.fourier, n_lambdas=9)
+    later, whole = (oc.impute(x, apart.mask, apart.fourier, **how) for how in ({"start": early}, {}))
+    assert later.report.steps < whole.report.steps
+    assert error_of(later.tensor - 50, apart.x) <= 1.5 * error_of(whole.tensor - 50, apart.x)
+    mask = apart.mask.copy()
+    mask[24:] = False
+    with pytest.warns(oc.errors.ImputationWarning, match="no path.*so that the estimate is the mean of what is observed"):
+        found = oc.impute(x, mask, apart.fourier, n_lambdas=3)
+    assert found.report.center > 49 and np.all(found.tensor[24:] == found.report.center)
+    assert f"no path to what was observed: {found.report.center:.6g}" in str(found.report)

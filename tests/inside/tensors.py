@@ -9,6 +9,7 @@ NAMES = {
     "ooc_chol.tensors.predictions": ("paying_count", "step_seconds"),
     "ooc_chol.tensors.schedule": (
         "ALL_LAMBDAS",
+        "ALL_THE_SAME",
         "ALL_ZERO",
         "CALLBACK",
         "INTERRUPTED",

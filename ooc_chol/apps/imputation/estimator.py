@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Parameters that are arguments of ``oc.impute``.
 _PASSED_ON = (
-    *("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage", "work_folder", "callback"),
-    *("replace", "checkpoint", "devices", "memory_budget", "host_budget", "progress", "trace"),
+    *("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage", "center"),
+    *("work_folder", "callback", "replace", "checkpoint", "devices", "memory_budget", "host_budget", "progress", "trace"),
 )
 
 
@@ -37,9 +37,9 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         Whether the Laplacian is the normalized one. Not looked at for a GraphFourier.
     n_lambdas, decay, max_inner, tol
         The schedule, as of :func:`ooc_chol.impute`. With noise ``cross_validate(...).best`` is a good ``n_lambdas``.
-    svt, precision, momentum, shrinkage
-        Route of the thresholds, types of numbers, how far steps go beyond estimates, and what becomes of singular values, as of
-        :func:`ooc_chol.impute`.
+    svt, precision, momentum, shrinkage, center
+        Route of the thresholds, types of numbers, how far steps go beyond estimates, what becomes of singular values, and whether
+        a mean is taken off, as of :func:`ooc_chol.impute`.
     work_folder, callback, replace, checkpoint, devices, memory_budget, host_budget, progress, trace
         Where it is computed, files, and what is told of it, as of :func:`ooc_chol.impute`.
 
@@ -90,6 +90,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         precision: str | None = None,
         momentum: float = 0.5,
         shrinkage: str = "garrote",
+        center: bool | str = "auto",
         work_folder: str | os.PathLike[str] | None = None,
         callback: Callable[[tb.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
         replace: bool = False,
@@ -111,6 +112,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         self.precision = precision
         self.momentum = momentum
         self.shrinkage = shrinkage
+        self.center = center
         self.work_folder = work_folder
         self.callback = callback
         self.replace = replace

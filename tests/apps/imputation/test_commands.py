@@ -108,6 +108,13 @@ def test_held_out_errors_are_told(folder, capsys):
     assert answer["folds"] == 2 and len(answer["errors"]) == 9 and answer["error"] < answer["neighbours"]
 
 
+def test_a_mean_is_taken_off_or_not(folder, capsys):
+    np.save("high.npy", np.load("gaps.npy") + 300)
+    for words, center in (((), 300.0), (("--center", "yes"), 300.0), (("--center", "no"), 0.0)):
+        answer = told(capsys, "fit", "high.npy", "--graph", "graph.txt", "--n-lambdas", 3, *words)
+        assert answer["center"] == pytest.approx(center, abs=0.2)
+
+
 def test_whole_numbers_with_a_mask_are_taken_as_float64(folder, capsys):
     counts = np.rint(20 * tensor()).astype(np.int32)
     np.save("counts.npy", counts)

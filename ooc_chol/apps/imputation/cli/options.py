@@ -12,6 +12,8 @@ import ooc_chol.toolbox as tb
 FORCE = "--force"
 #: Arguments of ``oc.impute`` that have an option of their name, and are passed on where that is given.
 _GIVEN = ("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage")
+#: Words for what ``center`` may be.
+_CENTERS = {"auto": "auto", "yes": True, "no": False}
 #: The same of common ones.
 _COMMON = ("devices", "memory_budget", "host_budget")
 
@@ -28,6 +30,8 @@ def add_impute_options(parser: argparse.ArgumentParser) -> None:
     schedule.add_argument("--momentum", type=float, help="how far steps go beyond estimates (default: 0.5; 0: they do not)")
     rule = "what a singular value s becomes: s - lambda**2 / s, or soft, s - lambda, the convex model (default: garrote)"
     schedule.add_argument("--shrinkage", choices=("garrote", "soft"), help=rule)
+    mean = "whether the mean of what is observed is taken off before (default: auto, where it is more than chance)"
+    schedule.add_argument("--center", choices=_CENTERS, help=mean)
     how = parser.add_argument_group("how it is computed")
     routes = ("auto", "gram64", "subspace", "svd")
     route = "how singular values are lowered: Gram matrices, subspaces, SVD (default: auto, by the size of slices)"
@@ -47,4 +51,6 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 def impute_options(options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of ``oc.impute`` that the user gave."""
     found = {name: getattr(options, name) for name in (*_GIVEN, *_COMMON)}
+    if options.center is not None:
+        found["center"] = _CENTERS[options.center]
     return {name: value for name, value in found.items() if value is not None}

@@ -166,6 +166,19 @@ def test_trees_name_parents_and_reasons() -> None:
     assert all(("at most max_ncut" in split.reason) == split.is_split for split in tree)
 
 
+def test_the_nearest_cut_that_was_refused_is_told_with_what_makes_it() -> None:
+    image, _ = five_regions()
+    found = normalized_cut(image, max_ncut=1e-4)
+    refused = min(split.ncut for split in found.tree if not split.is_split)
+    told = next(note for note in found.report.notes if note.startswith("the next cut, of "))
+    assert f"Ncut {refused:.3g}: max_ncut=" in told
+    more = found.at(float(told.split("max_ncut=")[1].split()[0]))
+    assert more.n_segments > found.n_segments
+    number = normalized_cut(image, n_segments=4)
+    assert any(note.endswith("n_segments=5 makes it") for note in number.report.notes)
+    assert not any("the next cut" in note for note in normalized_cut(image, max_ncut=2, min_size=1600).report.notes)
+
+
 def test_limits_that_end_the_recursion_are_told() -> None:
     image, _ = five_regions()
     flat = normalized_cut(image, sigma_i=20, max_ncut=0.1, max_depth=1)

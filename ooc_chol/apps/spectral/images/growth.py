@@ -21,6 +21,8 @@ from ooc_chol.apps.spectral.solving.lowest import Lowest
 
 #: The largest normalized cut that there is, and the threshold where nothing else ends the splits.
 _MOST_NCUT, _USUAL_NCUT = 2.0, 0.01
+#: A threshold that is so many times a cut is above it in three digits, too.
+_ABOVE = 1.01
 
 
 class Place(NamedTuple):
@@ -146,6 +148,7 @@ class Grown:
                 *self.notes,
                 *_on_host(of_all, self.regions.solver.gpu_entries),
                 *_together(self.regions.at_once, len(looks)),
+                *_nearest_refused(looked, wanted),
                 *self._limits(visits, looked, wanted),
             ),
             looks=len(looked),
@@ -191,6 +194,17 @@ def _together(at_once: int, looks: int) -> list[str]:
     if min(at_once, looks) < 2:
         return []
     return [f"up to {at_once} segments were looked at together: seconds of eigenvectors and of cuts overlap"]
+
+
+def _nearest_refused(looked: Sequence[_Visit], wanted: Threshold) -> list[str]:
+    """The smallest cut that was not made, and what makes it."""
+    refused = [(look, visit) for visit in looked if not visit.is_split and (look := visit.region.look) is not None]
+    look, visit = min(refused, key=lambda each: each[0].ncut, default=(None, None))
+    if look is None or visit is None or math.isinf(look.ncut):
+        return []
+    n, second = len(visit.region.vertices), int(np.count_nonzero(look.side))
+    by = f"max_ncut={_ABOVE * look.ncut:.3g}" if wanted.n_segments is None else f"n_segments={wanted.n_segments + 1}"
+    return [f"the next cut, of {n} pixels into {n - second} + {second}, has Ncut {look.ncut:.3g}: {by} makes it"]
 
 
 def _is_looked(visit: _Visit, wanted: Threshold) -> bool:

@@ -11,6 +11,7 @@ imports ``ooc_chol`` and this module alone, by custom as ``oc`` and ``tb``:
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol.calls.habits import answering as answering
     from ooc_chol.calls.machine import Machine as Machine
     from ooc_chol.calls.options import Option as Option
     from ooc_chol.calls.options import add_words as add_words
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
+    "calls.habits": ("answering",),
     "calls.machine": ("Machine",),
     "calls.options": ("Option", "add_words", "checked", "documented"),
     "calls.page": ("AbstractPage", "link_lines"),

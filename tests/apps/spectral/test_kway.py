@@ -125,6 +125,15 @@ def test_bad_arguments(n_parts, options, kind, text):
         spectral.partition(path(6), n_parts, **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "word"), [("nparts", "n_parts"), ("n_clusters", "n_parts"), ("k", "n_parts"), ("tpwgts", "target_sizes")]
+)
+def test_words_of_other_packages_are_answered_with_ours(name, word):
+    for call in (spectral.partition, spectral.plan_partition):
+        with pytest.raises(TypeError, match=f"{call.__name__} has no argument {name}: it is called {word}"):
+            call(path(6), **{name: 3})
+
+
 @pytest.mark.parametrize("n_parts", [2, 4])
 def test_components_that_are_only_packed_need_no_budget(n_parts):
     matrix = together(*[grid(6, 5)] * 8)

@@ -403,9 +403,9 @@ def test_one_picture_has_the_same_segments_in_every_type(drawn: Any) -> None:
         np.testing.assert_array_equal(normalized_cut(same, max_ncut=0.02 if labels.max() == 2 else 0.1).labels, numbered(labels))
 
 
-@pytest.mark.parametrize("name", ["n_clusters", "k", "n_parts"])
+@pytest.mark.parametrize("name", ["n_clusters", "k", "n_parts", "nparts"])
 def test_another_word_for_a_number_of_segments_is_refused_with_ours(name: str) -> None:
-    with pytest.raises(TypeError, match=rf"no option '{name}': .* n_segments"):
+    with pytest.raises(TypeError, match=f"normalized_cut has no argument {name}: it is called n_segments"):
         normalized_cut(np.eye(12) * 200, sigma_i=20, **{name: 3})
 
 
@@ -565,7 +565,7 @@ def test_affinities_of_every_magnitude_are_segmented() -> None:
         ({"sigma_i": "20"}, TypeError, "sigma_i is a str"),
         ({"radius": None}, TypeError, "radius is a NoneType"),
         ({"max_ncut": "1"}, TypeError, "max_ncut is a str"),
-        ({"colour": 1}, TypeError, "unexpected keyword argument 'colour'"),
+        ({"colour": 1}, TypeError, "has no argument colour"),
     ],
 )
 def test_arguments_of_other_types_are_named(options, kind, text):

@@ -6,7 +6,6 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
+from ooc_chol.apps.spectral.habits import OF_SEGMENTATIONS
 from ooc_chol.apps.spectral.images.affinity import Scales, check_scales, count_entries, pixel_affinity
 from ooc_chol.apps.spectral.images.features import Features, features_of
 from ooc_chol.apps.spectral.images.growth import Called, Grown, Place, check_threshold, one_segment, too_few_text
@@ -44,6 +44,7 @@ _ALONE = 1e-6
 _FEWEST_POINTS = 10
 
 
+@tb.answering(OF_SEGMENTATIONS)
 @tb.documented(like=bisect, plan="As :func:`plan_normalized_cut` makes it.")
 def normalized_cut(
     image_or_affinity: Any,
@@ -71,7 +72,6 @@ def normalized_cut(
     progress: tb.Progress = None,
     trace: bool = False,
     plan: PartitionPlan | None = None,
-    **unknown: object,
 ) -> Segmentation:
     """Split an image, or the graph of an affinity, where the normalized cut is smallest, and the parts again.
 
@@ -121,8 +121,6 @@ def normalized_cut(
         Largest residual of an eigenpair, relative to the norm of the normalized Laplacian.
     max_passes : int, optional
         Most products of the Laplacian with a block for the eigenvectors of one segment.
-    **unknown
-        Refused; of names that other packages have for segments the error says what to give.
 
     Returns
     -------
@@ -176,7 +174,6 @@ def normalized_cut(
     (2, True)
     """
     started = time.perf_counter()
-    _refuse_other_names(unknown)
     wanted = check_threshold(max_ncut, max_depth, n_segments)
     vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)
     sweep = _sweep_options(split_points, min_size, search, seed)
@@ -188,7 +185,7 @@ def normalized_cut(
     planned = time.perf_counter()
     graph, notes = given.graph(), given.notes
     if given.seen is not None and (doubt := _doubt_of_scales(given.seen, given.scales, graph)):
-        warnings.warn(doubt, oc.errors.InputWarning, stacklevel=2)
+        warnings.warn(doubt, oc.errors.InputWarning, stacklevel=3)
         notes = (*notes, doubt)
     built = time.perf_counter()
     settings = {
@@ -211,6 +208,7 @@ def normalized_cut(
     return _of_number(found, n_segments)
 
 
+@tb.answering(OF_SEGMENTATIONS)
 @tb.documented(like=normalized_cut)
 def plan_normalized_cut(
     image_or_affinity: Any,
@@ -279,7 +277,7 @@ def plan_normalized_cut(
 def _of_number(found: Segmentation, n_segments: int | None) -> Segmentation:
     """The segments; an ``InputWarning`` where they are fewer than were asked for."""
     if n_segments is not None and found.n_segments < n_segments:
-        warnings.warn(too_few_text(found.n_segments, n_segments), oc.errors.InputWarning, stacklevel=3)
+        warnings.warn(too_few_text(found.n_segments, n_segments), oc.errors.InputWarning, stacklevel=4)  # of normalized_cut
     return found
 
 
@@ -318,14 +316,6 @@ def _given(
     return _Given(
         Size(place.n, count_entries(seen.keep, scales.radius)), place, _notes_on(seen, scales, sigma_i), None, seen, scales
     )
-
-
-def _refuse_other_names(unknown: Mapping[str, object]) -> None:
-    """Raise for what is no argument, with advice on what other packages call one."""
-    for name in unknown:
-        if name in ("n_clusters", "n_parts", "k"):
-            raise TypeError(f"there is no option {name!r}: a number of segments is called n_segments")
-        raise TypeError(f"normalized_cut() got an unexpected keyword argument {name!r:.40}")
 
 
 def _is_affinity(given: Any) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.habits import OF_BISECTIONS
 from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, split
 from ooc_chol.apps.spectral.partitions.call import CutCall, size_to_cut
 from ooc_chol.apps.spectral.partitions.settings import settings_of
@@ -21,6 +22,7 @@ from ooc_chol.apps.spectral.results import Partition
 from ooc_chol.apps.spectral.solving.lowest import Devices
 
 
+@tb.answering(OF_BISECTIONS)
 @tb.documented(
     progress="Passes of all runs of the eigensolver are counted; ``total`` is the most there may be until the end of the run.",
     trace="It is of the first eigenvectors; LAPACK leaves none.",
@@ -117,6 +119,7 @@ def bisect(
     return call.partition(sides.astype(np.int32), tally)
 
 
+@tb.answering(OF_BISECTIONS)
 @tb.documented(like=bisect)
 def plan_bisect(
     A: Any,

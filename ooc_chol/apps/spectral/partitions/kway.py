@@ -14,6 +14,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.cutting.refine import refine as refine_cut
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.habits import OF_PARTITIONS
 from ooc_chol.apps.spectral.partitions.bisect import bisect
 from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, split, timed
 from ooc_chol.apps.spectral.partitions.call import CutCall, size_to_cut
@@ -29,6 +30,7 @@ Labels = NDArray[np.int32]
 _MOST_ROUNDS = 6
 
 
+@tb.answering(OF_PARTITIONS)
 @tb.documented(like=bisect, plan="As :func:`plan_partition` makes it.")
 def partition(
     A: Any,
@@ -112,6 +114,7 @@ def partition(
     return call.partition(labels, tally)
 
 
+@tb.answering(OF_PARTITIONS)
 @tb.documented(like=partition)
 def plan_partition(
     A: Any,

@@ -54,6 +54,11 @@ OPERATIONS = {
     "unit diagonal": (lambda m, S, b: m.triangular_solve(S.triu(), b, lower=False, unit_diagonal=True), "S b"),
     "product of a product": (lambda m, A, B, y: (A @ B) @ y, "A B y"),
     "solve with a sum": (lambda m, S, S2, b: m.solve(S + S2, b), "S S2 b"),
+    "log-determinant": (lambda m, S: m.logdet(S @ S.T), "S"),
+    "selected inverse": (lambda m, S: m.selected_inverse(S @ S.T).values, "S"),
+    "Cholesky": (lambda m, S: m.cholesky(S @ S.T)[0].values, "S"),
+    "sample": (lambda m, S, Bs: m.sample(S @ S.T, Bs), "S Bs"),
+    "sample of a vector": (lambda m, S, b: m.sample(S @ S.T, b), "S b"),
     "solve of a solve": (lambda m, S, b: m.solve(S, m.solve(S, b) ** 2), "S b"),
 }
 

@@ -7,6 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol.diff.definite import cholesky as cholesky
+    from ooc_chol.diff.definite import logdet as logdet
+    from ooc_chol.diff.definite import sample as sample
+    from ooc_chol.diff.definite import selected_inverse as selected_inverse
     from ooc_chol.diff.eigenvalues import eigsh as eigsh
     from ooc_chol.diff.factor_cache import factorize as factorize
     from ooc_chol.diff.factor_cache import forget_factors as forget_factors
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
+    "definite": ("cholesky", "logdet", "sample", "selected_inverse"),
     "eigenvalues": ("eigsh",),
     "factor_cache": ("factorize", "forget_factors"),
     "factors": ("solve", "triangular_solve"),

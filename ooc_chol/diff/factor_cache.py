@@ -11,7 +11,7 @@ import numpy as np
 from ooc_chol.diff.memory import Array, device_of, is_cupy
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import matmul, matmul_transposed
-from ooc_chol.diff.solve_checks import check_matrix, check_right_hand_sides
+from ooc_chol.diff.solve_checks import check_definite, check_matrix, check_right_hand_sides, symmetric
 from ooc_chol.errors import OocCholError
 from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.process.fork_safety import new_lock, new_rlock
@@ -108,6 +108,7 @@ class FactorCache:
         self._keep = keep
         self._kept: OrderedDict[tuple[Pattern, Assume, str, int | None], Factor] = OrderedDict()
         self._symbolic: OrderedDict[Pattern, Any] = OrderedDict()
+        self._eliminated: OrderedDict[Pattern, tuple[Array, Any]] = OrderedDict()
         self._plans: Any = None  # of cuDSS, once it was asked
         self._lock = new_rlock()
         self.factored = 0  #: Matrices that were factored
@@ -141,6 +142,25 @@ class FactorCache:
             return Factor(pattern, values.copy(), assume, self._by_cudss(pattern, values, assume))
         kept, copied = values.copy(), values.nbytes if is_cupy(values) else 0
         return Factor(pattern, kept, assume, self._by_superlu(pattern, kept, assume), copied)
+
+    def eliminated(self, pattern: Pattern, values: Array) -> Any:
+        """The eliminated fronts of a positive definite matrix: those that are kept, if of equal values, or new ones."""
+        from ooc_chol.diff.fronts import fronts_of
+        from ooc_chol.diff.multifrontal import factored
+
+        pattern.check_values(values)
+        on_host = np.array(values.get() if is_cupy(values) else values)
+        with self._lock:
+            known = self._eliminated.get(pattern)
+            if known is None or known[0].dtype != on_host.dtype or not np.array_equal(known[0], on_host):
+                check_definite(pattern, on_host)
+                known = on_host, factored(fronts_of(pattern), symmetric(pattern, on_host.astype(np.float64))[None])
+                self.factored += 1
+                self._eliminated[pattern] = known
+            self._eliminated.move_to_end(pattern)
+            while len(self._eliminated) > self._keep:
+                self._eliminated.popitem(last=False)
+            return known[1]
 
     def _by_superlu(self, pattern: Pattern, values: Array, assume: Assume) -> _Solver:
         """SuperLU's factors of values in any memory, which must not change afterwards."""
@@ -178,6 +198,7 @@ class FactorCache:
         with self._lock:
             self._kept.clear()
             self._symbolic.clear()
+            self._eliminated.clear()
             if self._plans is not None:
                 self._plans.clear()
 

@@ -25,6 +25,7 @@ from ooc_chol.diff import jax_solves as solves
 from ooc_chol.diff.eigenvalues import GAP, Spectrum
 from ooc_chol.diff.jax_checks import check_one_type, check_square, is_wide, panel_of, vector_of
 from ooc_chol.diff.jax_csr import CSR, add, check_matrix, diagonal, matmul, row_sums, spgemm, transpose, tril, triu
+from ooc_chol.diff.jax_definite import cholesky, logdet, sample, selected_inverse
 from ooc_chol.diff.jax_primitives import Structure
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.triangular import check_triangle
@@ -34,12 +35,16 @@ from ooc_chol.sparse.planning import Devices
 __all__ = [
     "CSR",
     "add",
+    "cholesky",
     "diagonal",
     "eigsh",
+    "logdet",
     "matmul",
     "row_sums",
+    "sample",
     "sampled",
     "scale",
+    "selected_inverse",
     "solve",
     "spgemm",
     "transpose",

@@ -87,7 +87,9 @@ def called_back(
 
     def of_bits(*bits: Any) -> tuple[NDArray[np.uint32], ...]:
         given = (np.ascontiguousarray(each).view(dtype)[..., 0] for each in bits)
-        return tuple(np.ascontiguousarray(found, dtype)[..., None].view(np.uint32) for found in function(*given))
+        return tuple(
+            np.ascontiguousarray(found, dtype).reshape(*np.shape(found), 1).view(np.uint32) for found in function(*given)
+        )
 
     results = [jax.ShapeDtypeStruct((*shape, words), jnp.uint32) for shape in shapes]
     bits = (jax.lax.bitcast_convert_type(each, jnp.uint32).reshape(*each.shape, words) for each in operands)

@@ -30,9 +30,7 @@ def check_matrix(pattern: Pattern, values: Array, assume: str | None) -> None:
     if pattern.n_rows != pattern.n_columns:
         raise ValueError(f"{pattern.name} is {pattern.n_rows} x {pattern.n_columns}: only a square matrix is solved with")
     pattern.check_values(values)
-    if not bool(np.isfinite(values).all()):
-        at = int((~np.isfinite(values)).argmax())
-        raise NonFiniteError(int(pattern.rows[at]), int(pattern.indices[at]), None)
+    _check_finite(pattern, values)
     if assume not in (None, "symmetric", "spd"):
         raise ValueError(f"assume is {assume!r:.40}; give None, 'symmetric' or 'spd'")
     if assume is not None:
@@ -51,6 +49,35 @@ def check_symmetric(pattern: Pattern, values: Array, told: str, advice: str) -> 
         row, column = int(pattern.rows[at]), int(pattern.indices[at])
         differ = f"A[{row}, {column}] and A[{column}, {row}] differ by {float(off[at]):.2g}"
         raise ValueError(f"{told}, but {differ}; {advice}")
+
+
+def check_definite_pattern(pattern: Pattern) -> None:
+    """Refuse a pattern that no symmetric matrix has."""
+    if pattern.n_rows != pattern.n_columns:
+        raise ValueError(f"{pattern.name} is {pattern.n_rows} x {pattern.n_columns}: only a square matrix is positive definite")
+    if pattern != pattern.transposed:
+        raise ValueError(
+            f"{pattern.name} is not symmetric: {_lonely(pattern)}; give both triangles of a positive definite matrix"
+        )
+
+
+def check_definite(pattern: Pattern, values: Array) -> None:
+    """Refuse what is no symmetric matrix of numbers."""
+    check_definite_pattern(pattern)
+    pattern.check_values(values)
+    _check_finite(pattern, values)
+    check_symmetric(pattern, values, "a positive definite matrix is symmetric", "give both triangles")
+
+
+def symmetric(pattern: Pattern, values: Array) -> Array:
+    """Values of ``(A + A.T) / 2``, for a symmetric pattern."""
+    return (values + values[pattern.place("transposing", values)]) / 2
+
+
+def _check_finite(pattern: Pattern, values: Array) -> None:
+    if not bool(np.isfinite(values).all()):
+        at = int((~np.isfinite(values)).argmax())
+        raise NonFiniteError(int(pattern.rows[at]), int(pattern.indices[at]), None)
 
 
 def _check_positive(pattern: Pattern, values: Array) -> None:

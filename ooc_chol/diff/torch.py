@@ -14,6 +14,7 @@ from ooc_chol.diff.ops import Sampled
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.torch_arrays import uncompiled
 from ooc_chol.diff.torch_csr import CSR, checked_matrix
+from ooc_chol.diff.torch_definite import cholesky, logdet, sample, selected_inverse
 from ooc_chol.diff.torch_function import apply
 from ooc_chol.diff.torch_solves import Factorization, eigsh, factorize, solve, triangular_solve
 from ooc_chol.diff.torch_sources import check_together, checked_tensor
@@ -22,13 +23,17 @@ __all__ = [
     "CSR",
     "Factorization",
     "add",
+    "cholesky",
     "diagonal",
     "eigsh",
     "factorize",
+    "logdet",
     "matmul",
     "row_sums",
+    "sample",
     "sampled",
     "scale",
+    "selected_inverse",
     "solve",
     "spgemm",
     "transpose",

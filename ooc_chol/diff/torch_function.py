@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from ooc_chol.diff.definite import AbstractDefiniteOp
 from ooc_chol.diff.eigenvalues import Eigenvalues, Eigenvectors
 from ooc_chol.diff.factors import Memo, Solve, TriangularSolve
 from ooc_chol.diff.ops import AbstractBilinearOp, AbstractLinearOp, AbstractOp, Gather, MatMul, Times, Transpose, TransposedMatMul
@@ -61,6 +62,10 @@ class SparseOperation(torch.autograd.Function):
         if isinstance(ctx.op, Eigenvalues):
             x = apply(Eigenvectors(ctx.op.spectrum), given[0])
             return (x * apply(MatMul(ctx.op.spectrum.pattern), tangents[0], x)).sum(0)  # dw = x.T dA x
+        if isinstance(ctx.op, AbstractDefiniteOp):
+            pushed = [ctx.op.pushed(apply, given, at, each) for at, each in enumerate(tangents) if each is not None]
+            change: Tensor = sum(pushed[1:], start=pushed[0])
+            return change
         if not isinstance(ctx.op, AbstractLinearOp | AbstractBilinearOp):
             raise NotImplementedError(
                 f"{type(ctx.op).__name__.lower()} are differentiated backward only: take torch.func.jacrev or vjp in place of "

@@ -180,7 +180,7 @@ def solve(
     x: Tensor = factors.solve(
         matrix.pattern,
         matrix.values,
-        _right_hand_sides(matrix, b),
+        checked_right_hand_sides(matrix, b),
         trans=trans,
         assume=assume,
         method=method,
@@ -231,7 +231,9 @@ def triangular_solve(
     """
     matrix = checked_matrix(A)
     options: dict[str, Any] = {"lower": lower, "trans": trans, "unit_diagonal": unit_diagonal, "precision": precision}
-    x: Tensor = factors.triangular_solve(matrix.pattern, matrix.values, _right_hand_sides(matrix, b), **options, apply=apply)
+    x: Tensor = factors.triangular_solve(
+        matrix.pattern, matrix.values, checked_right_hand_sides(matrix, b), **options, apply=apply
+    )
     return x
 
 
@@ -283,13 +285,13 @@ def eigsh(
     return w
 
 
-def _right_hand_sides(A: CSR, b: Any) -> Tensor:
+def checked_right_hand_sides(A: CSR, b: Any, name: str = "b") -> Tensor:
     """A tensor that fits the matrix."""
     n_rows, n_columns = A.shape
     if n_rows != n_columns:
         raise ValueError(f"A is {n_rows} x {n_columns}: only a square matrix is solved with")
-    tensor = checked_tensor(b, "b")
-    check_together(A=A.values, b=tensor)
+    tensor = checked_tensor(b, name)
+    check_together(A=A.values, **{name: tensor})
     if tensor.ndim not in (1, 2) or len(tensor) != n_rows:
-        raise ValueError(f"b has shape {tuple(tensor.shape)}, but A has {n_rows} rows: give ({n_rows},) or ({n_rows}, k)")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but A has {n_rows} rows: give ({n_rows},) or ({n_rows}, k)")
     return tensor

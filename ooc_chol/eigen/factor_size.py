@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,24 +34,24 @@ def factor_size(a: csc_array) -> FactorSize:
     the entries of A.
     """
     n = a.shape[0]
-    order = np.argsort(_permutation(a))
+    order = elimination_order(a)
     upper = csc_array(triu(a[order][:, order], k=1))
-    parents = _elimination_tree(upper)
-    in_l = int(_column_counts(upper, parents).sum())
+    parents = elimination_tree(upper)
+    in_l = int(column_counts(upper, parents).sum())
     entries = 2 * in_l
     return FactorSize(entries, int(_GROWTH * _ENTRY_BYTES * entries) + 64 * n)
 
 
-def _permutation(a: csc_array) -> NDArray[np.intp]:
-    """The order in which SuperLU eliminates columns: it depends on the pattern alone."""
+def elimination_order(a: csc_array) -> NDArray[np.intp]:
+    """Columns in the order in which SuperLU eliminates them: it depends on the pattern alone."""
     n = a.shape[0]
     pattern = csc_array((np.full(a.nnz, -1.0), a.indices, a.indptr), shape=a.shape)
     pattern.setdiag(float(np.diff(a.indptr).max(initial=0)) + 1.0)  # dominant, so that nothing is singular
     told = spilu(pattern, drop_tol=1.0, fill_factor=1.0, diag_pivot_thresh=0.0, **ORDERING).perm_c
-    return np.asarray(told, dtype=np.intp).reshape(n)
+    return np.argsort(np.asarray(told, dtype=np.intp).reshape(n))
 
 
-def _elimination_tree(upper: csc_array) -> list[int]:
+def elimination_tree(upper: csc_array) -> list[int]:
     """Parent of each column, -1 for roots (Liu 1990), of the strict upper triangle by columns."""
     n = upper.shape[0]
     starts, rows = upper.indptr.tolist(), upper.indices.tolist()
@@ -67,12 +68,12 @@ def _elimination_tree(upper: csc_array) -> list[int]:
     return parents
 
 
-def _postorder(parents: list[int]) -> list[int]:
-    """Columns in an order in which each comes after its whole subtree."""
+def postorder(parents: list[int], last: Iterable[int] | None = None) -> list[int]:
+    """Columns in an order in which each comes after its whole subtree; of siblings, those that ``last`` names first come last."""
     n = len(parents)
     heads, following = [-1] * n, [-1] * n
     roots = []
-    for column in range(n - 1, -1, -1):
+    for column in range(n - 1, -1, -1) if last is None else last:
         parent = parents[column]
         if parent == -1:
             roots.append(column)
@@ -91,12 +92,12 @@ def _postorder(parents: list[int]) -> list[int]:
     return order
 
 
-def _column_counts(upper: csc_array, parents: list[int]) -> NDArray[np.int64]:
+def column_counts(upper: csc_array, parents: list[int]) -> NDArray[np.int64]:
     """Entries of each column of L, the diagonal included."""
     n = upper.shape[0]
     lower = csc_array(upper.T)
     starts, rows = lower.indptr.tolist(), lower.indices.tolist()
-    order = _postorder(parents)
+    order = postorder(parents)
     first, counts = [-1] * n, [0] * n
     for number, column in enumerate(order):
         counts[column] = int(first[column] == -1)

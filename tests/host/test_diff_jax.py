@@ -194,6 +194,32 @@ def test_vmap_is_a_loop_and_differentiates(sparse, name, mapped):
     assert twice.shape == (2, 3, 6) and close(twice[0], np.stack(alone))
 
 
+@pytest.mark.parametrize("name", ["logdet", "selected_inverse", "cholesky", "sample"])
+def test_vmap_over_values_of_positive_definite_matrices(sparse, name):
+    import jax
+    import jax.numpy as jnp
+    from jax.test_util import check_grads
+
+    S = sparse.CSR.of(solvable())
+    pattern = (S @ S.T).pattern
+
+    def function(values):
+        A = sparse.CSR(values, pattern)
+        found = getattr(sparse, name)(*((A, jnp.arange(6.0)) if name == "sample" else (A,)))
+        return found if isinstance(found, jax.Array) else found.values if name == "selected_inverse" else found[0].values
+
+    def of_triangles(values):
+        A = sparse.CSR(values, pattern)
+        return function((A + A.T).values / 2)
+
+    values = (S @ S.T).values
+    batch = jnp.stack([values, 2 * values, values * 3])
+    alone = np.stack([function(each) for each in batch])
+    assert close(jax.vmap(function)(batch), alone) and close(jax.jit(jax.vmap(function))(batch), alone)
+    assert close(jax.vmap(jax.vmap(function))(jnp.stack([batch, batch]))[1], alone)
+    check_grads(jax.vmap(of_triangles), (batch,), order=2, modes=("fwd", "rev"), atol=1e-6)
+
+
 def test_a_matrix_is_a_pytree_whose_pattern_is_static(sparse):
     import jax
 
@@ -299,6 +325,9 @@ BAD = {
     "assume": (lambda m, A, S: m.solve(S, np.ones(6), assume="general"), ValueError, "symmetric"),
     "not symmetric": (lambda m, A, S: m.solve(S, np.ones(6), assume="symmetric"), ValueError, "symmetric"),
     "no triangle": (lambda m, A, S: m.triangular_solve(S, np.ones(6)), ValueError, "tril"),
+    "log-determinant of what is not symmetric": (lambda m, A, S: m.logdet(S), ValueError, "not symmetric"),
+    "not definite": (lambda m, A, S: m.selected_inverse(-(S @ S.T)), oc.errors.NotPositiveDefiniteError, "pivot"),
+    "no samples": (lambda m, A, S: m.sample(S, np.ones(5)), ValueError, "z has shape"),
     "no diagonal": (lambda m, A, S: m.triangular_solve(S.tril(-1), np.ones(6)), ValueError, "row 0"),
     "eigenvalues": (lambda m, A, S: m.eigsh(S, 7), ValueError, "1 to 6"),
     "which": (lambda m, A, S: m.eigsh(S, 1, which="SM"), ValueError, "'SM'"),

@@ -159,6 +159,11 @@ DOORS = {
     "diff.triangular_solve.b": Door(
         lambda b: oc.diff.triangular_solve(LOWER, TRIANGLE, b), B, False
     ),
+    "diff.logdet.values": Door(lambda v: oc.diff.logdet(SYMMETRIC, v), ENTRIES, False),
+    "diff.selected_inverse.values": Door(lambda v: oc.diff.selected_inverse(SYMMETRIC, v), ENTRIES, False),
+    "diff.cholesky.values": Door(lambda v: oc.diff.cholesky(SYMMETRIC, v)[1], ENTRIES, False),
+    "diff.sample.values": Door(lambda v: oc.diff.sample(SYMMETRIC, v, B), ENTRIES, False),
+    "diff.sample.z": Door(lambda z: oc.diff.sample(SYMMETRIC, ENTRIES, z), B, False),
     "diff.eigsh.values": Door(lambda v: oc.diff.eigsh(SYMMETRIC, v, 2, which="LA", **HOST), ENTRIES, False),
     "diff.bilinear.a": Door(lambda a: oc.diff.bilinear(np.array([0, 2]), np.array([0, 1]), np.array([0, 1]), a, B), B, False),
 }  # fmt: skip

@@ -3,8 +3,10 @@
 from tests.inside import names_of
 
 NAMES = {
+    "ooc_chol.diff.definite": ("LogDet",),
     "ooc_chol.diff.factor_cache": ("CACHE", "Factor", "FactorCache"),
     "ooc_chol.diff.factors": ("Solve", "TriangularSolve"),
+    "ooc_chol.diff.fronts": ("fronts_of",),
     "ooc_chol.diff.functions": ("product_of", "structure_of", "union", "union_of"),
     "ooc_chol.diff.memory": ("IndexArray", "device_of"),
     "ooc_chol.diff.ops": ("AbstractOp", "Contract", "MatMul", "Sampled", "TransposedMatMul", "run"),

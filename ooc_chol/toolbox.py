@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.sources.npz import input_npz as input_npz
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
     from ooc_chol.tensors.problem import observed_mask as observed_mask
+    from ooc_chol.tensors.report import HeldOut as HeldOut
     from ooc_chol.tensors.report import ImputeReport as ImputeReport
     from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
@@ -122,7 +123,7 @@ _NAMES = {
     "sparse.sources.npz": ("input_npz",),
     "tensors.plan": ("TensorPlan",),
     "tensors.problem": ("observed_mask",),
-    "tensors.report": ("ImputeReport",),
+    "tensors.report": ("HeldOut", "ImputeReport"),
     "tensors.schedule": ("LambdaRow",),
     "tracing.records": ("TRACE_FILES",),
 }

@@ -62,6 +62,8 @@ class GraphFourier:
         N and r.
     normalized : bool
         Which Laplacian.
+    weights : (N, N) csr_array
+        The graph, as it was taken: float64, symmetric to the bit.
     labels : (N,) array
         Number of the connected component of each vertex.
     devices : tuple of str
@@ -111,7 +113,7 @@ class GraphFourier:
         if not 1 <= count <= n:
             raise ValueError(f"n_components is {count}, but a graph of {n} vertices has 1 to {n}")
         check_room(8 * n * count, f"{count} eigenvectors of a graph of {n} vertices", "take fewer (n_components)")
-        self.normalized = bool(normalized)
+        self.normalized, self.weights = bool(normalized), weights
         self.labels: NDArray[np.int32] = connected_components(weights, directed=False)[1]
         where = _Where(resolve_devices(devices), devices is not None)
         parts = [_component(weights, rows, self.normalized, count, where) for rows in _members(self.labels)]

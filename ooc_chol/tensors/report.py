@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,81 @@ from ooc_chol.tracing.trace import Trace
 
 #: Links that have a line of their own on the printed page.
 _MOST_LINKS = 6
+#: An error that is this share of another one is clearly less.
+_CLEARLY = 0.9
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class HeldOut:
+    """Errors at a part of what is observed that was held out of one more fit, ``||estimate - X|| / ||X||``.
+
+    Parameters
+    ----------
+    entries : int
+        How many entries were held out.
+    share : float
+        As a share of those that are observed.
+    lambdas : tuple of float
+        Values of lambda as shares of s_1, descending.
+    errors : tuple of float
+        After each of them.
+    constant : float
+        Error of the constant that was taken off; of zeros, 1, where none was.
+    neighbours : float
+        Error of means of neighbours.
+    other : float or None
+        Error by the other Laplacian, where both were tried.
+    """
+
+    entries: int
+    share: float
+    lambdas: tuple[float, ...]
+    errors: tuple[float, ...]
+    constant: float
+    neighbours: float
+    other: float | None = None
+
+    @property
+    def error(self) -> float:
+        """After the last value of lambda."""
+        return self.errors[-1]
+
+    @property
+    def best(self) -> int:
+        """Values of lambda after which the error is smallest."""
+        return int(np.argmin(self.errors)) + 1
+
+    @property
+    def least(self) -> float:
+        """Error after that many."""
+        return self.errors[self.best - 1]
+
+    @property
+    def is_better(self) -> bool:
+        """True where the model errs less than a constant and than means of neighbours."""
+        return self.error < min(self.constant, self.neighbours)
+
+    def figures(self) -> Mapping[str, object]:
+        """All of it as plain data."""
+        return asdict(self) | {"error": self.error, "best": self.best, "least": self.least}
+
+    def lines(self) -> Iterator[Line]:
+        """Lines of the page."""
+        constant = "zeros" if self.constant == 1 else "the mean alone"
+        plain = f"means of neighbours {self.neighbours:.3g}, {constant} {self.constant:.3g}"
+        yield "held out", f"{100 * self.share:.3g} % of what is observed: error {self.error:.3g}; {plain}"
+        if self.least < _CLEARLY * self.error:
+            yield (
+                "",
+                f"  {'':<10} {self.least:.3g} after {self.best} of {len(self.errors)} values of lambda: n_lambdas={self.best}",
+            )
+        if self.other is not None:
+            yield "", f"  {'':<10} {self.other:.3g} by the other Laplacian"
+
+    def __repr__(self) -> str:
+        facts: dict[str, object] = {"error": self.error, "constant": self.constant, "neighbours": self.neighbours}
+        return one_line(self, facts | {"best": self.best, "other": self.other})
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +122,8 @@ class ImputeReport(AbstractReport):
         Slices that no path connects to one of which something was observed; they are ``center``.
     center : float
         What was taken off all entries before, and added again; 0 where nothing was.
+    held_out : HeldOut or None
+        Errors at what was held out of one more fit, where there was one.
     seconds : CallSeconds
         Of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), ``"run"``, and in that
         transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies between
@@ -68,6 +145,7 @@ class ImputeReport(AbstractReport):
     history: tuple[LambdaRow, ...] = ()
     unreached: int = 0
     center: float = 0.0
+    held_out: HeldOut | None = None
     seconds: CallSeconds = field(default_factory=CallSeconds)
     bytes: CallBytes = field(default_factory=CallBytes)
     resumed: int = 0
@@ -124,6 +202,7 @@ class ImputeReport(AbstractReport):
             "history": [asdict(row) for row in self.history],
             "unreached": self.unreached,
             "center": self.center,
+            "held_out": None if self.held_out is None else self.held_out.figures(),
             "checkpoints": self.checkpoints,
         }
 
@@ -150,6 +229,8 @@ class ImputeReport(AbstractReport):
                 "unreached",
                 f"{self.unreached} slice{'s' * (self.unreached != 1)} have no path to what was observed: {self.center:.6g}",
             )
+        if self.held_out is not None:
+            yield from self.held_out.lines()
         yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0), _MOST_LINKS)
         yield "seconds", self._seconds_text()
         if self.checkpoints or self.resumed:

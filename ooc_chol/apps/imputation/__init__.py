@@ -19,6 +19,7 @@ import ooc_chol.toolbox as tb
 if TYPE_CHECKING:
     from ooc_chol.apps.imputation.crossvalidation import CrossValidation as CrossValidation
     from ooc_chol.apps.imputation.crossvalidation import cross_validate as cross_validate
+    from ooc_chol.apps.imputation.crossvalidation import held_out_error as held_out_error
     from ooc_chol.apps.imputation.estimator import ConvolutionalImputer as ConvolutionalImputer
     from ooc_chol.apps.imputation.files import TensorFile as TensorFile
     from ooc_chol.apps.imputation.files import read_mask as read_mask
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for: scikit-learn and SciPy take their time.
 _NAMES = {
-    "crossvalidation": ("CrossValidation", "cross_validate"),
+    "crossvalidation": ("CrossValidation", "cross_validate", "held_out_error"),
     "estimator": ("ConvolutionalImputer",),
     "files": ("TensorFile", "read_mask", "read_tensor", "write_tensor"),
     "graphs": ("neighbour_graph", "read_graph"),

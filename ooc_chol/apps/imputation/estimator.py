@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.imputation.crossvalidation import held_out_error, told_with
 from ooc_chol.apps.imputation.scores import observed_mask
 from ooc_chol.apps.shared.estimators import BaseEstimator, NotFittedError
 
@@ -23,6 +25,11 @@ _PASSED_ON = (
     *("work_folder", "callback", "replace", "checkpoint", "devices", "memory_budget", "host_budget", "progress", "trace"),
 )
 
+#: Those that are of one fit, and not of another one without a part.
+_OF_ONE_FIT = ("work_folder", "callback", "replace", "checkpoint", "trace")
+#: What is held out by default, and values of lambda that are tried where their number is "auto".
+_HELD_OUT, _N_LAMBDAS = 0.1, 20
+
 
 class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     """Missing slices, or entries, of matrices at the vertices of a graph: :func:`ooc_chol.impute` as an estimator.
@@ -33,10 +40,15 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         The graph, or its transform, which spares repeated fits the eigenvectors.
     n_components : int, optional
         Eigenvectors of the graph, the smoothest; by default all. Not for a GraphFourier, which has its own.
-    normalized : bool
-        Whether the Laplacian is the normalized one. Not looked at for a GraphFourier.
+    normalized : bool or "auto"
+        Whether the Laplacian is the normalized one; "auto" tries both, and takes that with the smaller held-out error. Not looked
+        at for a GraphFourier.
     n_lambdas, decay, max_inner, tol
-        The schedule, as of :func:`ooc_chol.impute`. With noise ``cross_validate(...).best`` is a good ``n_lambdas``.
+        The schedule, as of :func:`ooc_chol.impute`. ``n_lambdas="auto"`` ends after that of 20 values at which the held-out error
+        is smallest, which is for data with noise.
+    held_out : float, optional
+        Share of what is observed that one more fit is without, so that errors at it can be told (:func:`held_out_error`); 0 for
+        none. By default 0.1, and 0 with a start or a ``work_folder``.
     svt, precision, momentum, shrinkage, center
         Route of the thresholds, types of numbers, how far steps go beyond estimates, what becomes of singular values, and whether
         a mean is taken off, as of :func:`ooc_chol.impute`.
@@ -53,6 +65,8 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         What was observed.
     fourier_ : GraphFourier
         The transform.
+    held_out_ : HeldOut or None
+        Errors at what was held out, of the report too; None where there are none to tell.
     history_ : tuple of LambdaRow
         Each value of lambda: steps, mean rank, change, seconds.
 
@@ -74,6 +88,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     tensor_: NDArray[Any]
     mask_: NDArray[np.bool_]
     fourier_: oc.GraphFourier
+    held_out_: tb.HeldOut | None
     history_: tuple[tb.LambdaRow, ...]
 
     def __init__(
@@ -81,8 +96,8 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         graph: Any,
         *,
         n_components: int | None = None,
-        normalized: bool = True,
-        n_lambdas: int = 20,
+        normalized: bool | str = True,
+        n_lambdas: int | str = 20,
         decay: float = 0.5,
         max_inner: int = 10,
         tol: float = 1e-8,
@@ -91,6 +106,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         momentum: float = 0.5,
         shrinkage: str = "garrote",
         center: bool | str = "auto",
+        held_out: float | None = None,
         work_folder: str | os.PathLike[str] | None = None,
         callback: Callable[[tb.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
         replace: bool = False,
@@ -113,6 +129,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         self.momentum = momentum
         self.shrinkage = shrinkage
         self.center = center
+        self.held_out = held_out
         self.work_folder = work_folder
         self.callback = callback
         self.replace = replace
@@ -148,14 +165,56 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
             X, the mask, the graph or a parameter makes no sense.
         TypeError
             X holds other numbers, or the mask is not bool.
+
+        Warns
+        -----
+        ImputationWarning
+            As :func:`ooc_chol.impute`, and where a constant or means of neighbours err no more at what was held out.
         """
         seen = observed_mask(X) if mask is None else mask
-        fourier = self._fourier()
+        share = self._share(start, first_lambda)
         options = {name: getattr(self, name) for name in _PASSED_ON}
-        self.imputed_ = oc.impute(X, seen, fourier, start=start, first_lambda=first_lambda, **options)
-        self.fourier_, self.mask_ = fourier, np.asarray(seen)
+        once = {name: value for name, value in options.items() if name not in _OF_ONE_FIT}
+        fouriers = self._fouriers()
+        held: tb.HeldOut | None
+        if len(fouriers) > 1 or self.n_lambdas == "auto":
+            chosen, fourier = self._chosen(X, seen, share, fouriers, once)
+            if self.n_lambdas == "auto":
+                options["n_lambdas"] = len(chosen.errors)
+            held = chosen
+            found = oc.impute(X, seen, fourier, start=start, first_lambda=first_lambda, **options)
+        else:
+            (fourier,) = fouriers
+            found = oc.impute(X, seen, fourier, start=start, first_lambda=first_lambda, **options)
+            held = held_out_error(X, fourier, seen, share=share, **once) if share else None
+        self.imputed_ = told_with(found, held)
+        self.fourier_, self.mask_, self.held_out_ = fourier, np.asarray(seen), held
         self.tensor_, self.history_ = self.imputed_.tensor, self.imputed_.history
         return self
+
+    def _share(self, start: Any, first_lambda: float | None) -> float:
+        """Share that is held out."""
+        if self.held_out is not None:
+            return self.held_out
+        return _HELD_OUT if start is None and first_lambda is None and self.work_folder is None else 0.0
+
+    def _chosen(
+        self, X: Any, seen: NDArray[np.bool_], share: float, fouriers: list[oc.GraphFourier], options: dict[str, Any]
+    ) -> tuple[tb.HeldOut, oc.GraphFourier]:
+        """The transform, and how many values of lambda there are errors of, by what is held out."""
+        ends = self.n_lambdas == "auto"
+        if ends:
+            options = {**options, "n_lambdas": _N_LAMBDAS}
+        tried = [held_out_error(X, each, seen, share=share, **options) if share else None for each in fouriers]
+        errors = [np.inf if each is None else each.least if ends else each.error for each in tried]
+        number = int(np.argmin(errors))
+        if (held := tried[number]) is None:
+            raise ValueError(
+                'nothing can be held out, so that nothing is to choose by: "auto" needs gaps, two slices and held_out'
+            )
+        if ends:
+            held = replace(held, lambdas=held.lambdas[: held.best], errors=held.errors[: held.best])
+        return replace(held, other=max(errors) if len(errors) > 1 else None), fouriers[number]
 
     def transform(self, X: Any = None) -> NDArray[Any]:
         """The tensor without gaps, or another one of its shape with its gaps filled from it.
@@ -216,14 +275,17 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.two_d_array = False
         return tags
 
-    def _fourier(self) -> oc.GraphFourier:
-        """The transform, as given or of the graph."""
+    def _fouriers(self) -> list[oc.GraphFourier]:
+        """The transform, as given or of the graph, or both of the graph."""
         if not isinstance(self.graph, oc.GraphFourier):
+            if isinstance(self.normalized, str) and self.normalized != "auto":
+                raise ValueError(f"normalized={self.normalized!r:.40}: give True, False or 'auto'")
             count, devices = self.n_components, self.devices
-            return oc.GraphFourier(self.graph, normalized=self.normalized, n_components=count, devices=devices)
+            kinds = (True, False) if self.normalized == "auto" else (bool(self.normalized),)
+            return [oc.GraphFourier(self.graph, normalized=kind, n_components=count, devices=devices) for kind in kinds]
         if self.n_components not in (None, self.graph.n_components):
             raise ValueError(
                 f"n_components is {self.n_components}, but the GraphFourier that was given has {self.graph.n_components}: "
                 "leave it out, or give the graph"
             )
-        return self.graph
+        return [self.graph]

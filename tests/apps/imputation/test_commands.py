@@ -56,7 +56,8 @@ def test_gaps_are_filled(folder, capsys):
 
 
 def test_a_mask_of_a_file_and_options_of_the_schedule(folder, capsys):
-    words = ("fit", "whole.npy", "--graph", "graph.txt", "--mask", "mask.txt", "--n-lambdas", 4, "--decay", 0.3, "--svt", "svd")
+    words = ("fit", "whole.npy", "--graph", "graph.txt", "--mask", "mask.txt", "--n-lambdas", 4, "--decay", 0.3)
+    words += ("--svt", "svd", "--held-out", 0)
     answer = told(capsys, *words, "--output", "out.nc", "--precision", "DDD", "--n-components", 40, "--unnormalized")
     assert len(answer["history"]) == 4 and answer["svt"] == "svd" and answer["precision"] == "DDD"
     assert answer["shape"]["components"] == 40
@@ -108,11 +109,23 @@ def test_held_out_errors_are_told(folder, capsys):
     assert answer["folds"] == 2 and len(answer["errors"]) == 9 and answer["error"] < answer["neighbours"]
 
 
+def test_what_is_chosen_by_what_is_held_out(folder, capsys):
+    words = ("fit", "gaps.npy", "--graph", "graph.txt")
+    answer = told(capsys, *words, "--either-laplacian", "--n-lambdas", "auto", "--output", "out.npy")
+    held = answer["held_out"]
+    assert held["error"] == held["least"] < held["other"] and len(held["errors"]) == len(answer["history"]) == held["best"]
+    found = oc.impute(tensor(), MASK, fourier(), n_lambdas=held["best"], devices="host:0").tensor
+    assert np.array_equal(np.load("out.npy"), found)
+    assert told(capsys, *words, "--held-out", 0.3, "--n-lambdas", 9)["held_out"]["share"] == pytest.approx(0.3, abs=0.01)
+    assert told(capsys, *words, "--n-lambdas", "auto", "--plan")["plan"]
+    assert "auto holds out a part, which the demo does not" in refused(capsys, "demo", "--n-lambdas", "auto")
+
+
 def test_a_mean_is_taken_off_or_not(folder, capsys):
     np.save("high.npy", np.load("gaps.npy") + 300)
     for words, center in (((), 300.0), (("--center", "yes"), 300.0), (("--center", "no"), 0.0)):
-        answer = told(capsys, "fit", "high.npy", "--graph", "graph.txt", "--n-lambdas", 3, *words)
-        assert answer["center"] == pytest.approx(center, abs=0.2)
+        answer = told(capsys, "fit", "high.npy", "--graph", "graph.txt", "--n-lambdas", 3, "--held-out", 0, *words)
+        assert answer["held_out"] is None and answer["center"] == pytest.approx(center, abs=0.2)
 
 
 def test_whole_numbers_with_a_mask_are_taken_as_float64(folder, capsys):

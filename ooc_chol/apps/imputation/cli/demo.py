@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     since = time.perf_counter()
     if options.vertices < 10:
         raise ValueError(f"--vertices {options.vertices} make no graph of places: take 10 or more")
+    if options.n_lambdas == "auto":
+        raise ValueError("--n-lambdas auto holds out a part, which the demo does not: give a number")
     tb.output_folder(options.output, option="--output")
     picture, result = options.output / _PICTURE, options.output / _RESULT
     check_picture(picture)

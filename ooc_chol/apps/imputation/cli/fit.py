@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.apps import imputation
 from ooc_chol.apps.imputation.cli.options import FORCE, add_force, add_impute_options, impute_options
 from ooc_chol.apps.imputation.crossvalidation import CrossValidation, cross_validate
 from ooc_chol.apps.imputation.files import TENSORS, TensorFile, check_tensor_name, read_mask, read_tensor, write_tensor
@@ -55,9 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", type=Path, metavar="FILE", help="record every copy and computation, for Perfetto")
     parser.add_argument("--plan", action="store_true", help="print what devices would keep and what a step moves; run nothing")
     add_force(parser)
+    share = "share of what is observed that one more fit is without, to tell errors at it (default: 0.1; 0: none)"
+    parser.add_argument("--held-out", type=float, metavar="SHARE", help=share)
     fourier = parser.add_argument_group("the transform of the graph")
     fourier.add_argument("--n-components", type=int, metavar="R", help="eigenvectors, the smoothest (default: all)")
-    fourier.add_argument("--unnormalized", action="store_true", help="take the Laplacian D - A, not the normalized one")
+    which = fourier.add_mutually_exclusive_group()
+    which.add_argument("--unnormalized", action="store_true", help="take the Laplacian D - A, not the normalized one")
+    either = "try both Laplacians, and take that with the smaller held-out error"
+    which.add_argument("--either-laplacian", action="store_true", help=either)
     add_impute_options(parser)
 
 
@@ -70,16 +76,23 @@ def run(options: argparse.Namespace) -> int:
         return _planned(options, given, mask)
     graph = read_graph(options.graph, len(given.tensor), base=options.base)
     how = impute_options(options)
-    normalized, devices = not options.unnormalized, how.get("devices")
-    fourier = oc.GraphFourier(graph, normalized=normalized, n_components=options.n_components, devices=devices)
+    files = {"checkpoint": options.checkpoint, "replace": options.force, "work_folder": options.work_folder}
+    imputer = imputation.ConvolutionalImputer(
+        graph,
+        n_components=options.n_components,
+        normalized="auto" if options.either_laplacian else not options.unnormalized,
+        held_out=options.held_out,
+        progress=None if options.quiet else True,
+        trace=options.trace is not None,
+        **files,
+        **how,
+    ).fit(given.tensor, mask)
+    found = imputer.imputed_
+    print(found.report)
     validated = None
     if options.cross_validate is not None:
-        validated = _validated(options, given, mask, graph, fourier, how)
+        validated = _validated(options, given, mask, imputer.fourier_, how)
         print(validated)
-    progress = None if options.quiet else True
-    files = {"checkpoint": options.checkpoint, "replace": options.force, "work_folder": options.work_folder}
-    found = oc.impute(given.tensor, mask, fourier, progress=progress, trace=options.trace is not None, **files, **how)
-    print(found.report)
     options.answer = _figures(options, found, validated)
     if options.output is not None:
         write_tensor(options.output, found.tensor, mask=mask, like=given, history=found.history, replace=options.force)
@@ -94,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _planned(options: argparse.Namespace, given: TensorFile, mask: NDArray[np.bool_]) -> int:
     """Print the plan."""
-    how = impute_options(options)
+    how = _fixed(impute_options(options))
     plan = oc.plan_impute(given.tensor, mask, options.n_components, work_folder=options.work_folder, **how)
     options.answer = {"tensor": options.tensor, "plan": plan.to_dict()}
     print(plan)
@@ -123,7 +136,6 @@ def _validated(
     options: argparse.Namespace,
     given: TensorFile,
     mask: NDArray[np.bool_],
-    graph: Any,
     fourier: oc.GraphFourier,
     how: dict[str, Any],
 ) -> CrossValidation:
@@ -132,9 +144,13 @@ def _validated(
     def told(done: int, folds: int) -> None:
         print(f"fold {done} of {folds} done", flush=True)
 
-    return cross_validate(
-        given.tensor, graph, mask, folds=options.cross_validate, seed=options.seed, fourier=fourier, progress=told, **how
-    )
+    folds = options.cross_validate
+    return cross_validate(given.tensor, fourier, mask, folds=folds, seed=options.seed, progress=told, **_fixed(how))
+
+
+def _fixed(how: dict[str, Any]) -> dict[str, Any]:
+    """Without the words by which a fit chooses."""
+    return {name: value for name, value in how.items() if value != "auto"}
 
 
 def _check_files(options: argparse.Namespace) -> None:

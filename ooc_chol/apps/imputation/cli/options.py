@@ -21,7 +21,8 @@ _COMMON = ("devices", "memory_budget", "host_budget")
 def add_impute_options(parser: argparse.ArgumentParser) -> None:
     """Add the schedule, and how it is computed."""
     schedule = parser.add_argument_group("how lambda falls")
-    schedule.add_argument("--n-lambdas", type=int, metavar="L", help="values of lambda (default: 20)")
+    count = "values of lambda (default: 20); auto, of fit: up to where the held-out error is smallest, for data with noise"
+    schedule.add_argument("--n-lambdas", type=_count_or_auto, metavar="L", help=count)
     schedule.add_argument("--decay", type=float, help="each value is this share of the last one (default: 0.5)")
     schedule.add_argument("--max-inner", type=int, metavar="STEPS", help="most steps for each value (default: 10)")
     schedule.add_argument(
@@ -39,6 +40,11 @@ def add_impute_options(parser: argparse.ArgumentParser) -> None:
     precision = "types of the tensor, transforms and sums: D is float64, F float32 (default: FDF for float32, else DDD)"
     how.add_argument("--precision", choices=[each.value for each in oc.Precision], help=precision)
     tb.add_words(how, _COMMON)
+
+
+def _count_or_auto(text: str) -> int | str:
+    """A number of values, or the word."""
+    return text if text == "auto" else int(text)
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

@@ -108,9 +108,11 @@ def digest(*arrays: Any) -> str:
 
 CASES: dict[str, Callable[[Options], AbstractContextManager[Problem]]] = {
     "residue": partial(factored, "rq 30", 131072, fp64="residue"),
+    "residue 48 GiB": partial(factored, "rq 30", 163840, fp64="residue", memory_budget="48 GiB"),
     "native": partial(factored, "rq 30", 131072, fp64="native"),
     "weak 1e-5": partial(factored, "ex 200", 131072, precision_threshold=1e-5),
     "strong 1e-5": partial(factored, "ex 10", 131072, precision_threshold=1e-5),
+    **{f"default {order}": partial(factored, "rq 30", order) for order in (4096, 8192, 16384, 32768)},
     "default": partial(factored, "rq 30", 65536),
     "eigsh": eigenpairs,
     "impute": imputed,

@@ -63,6 +63,14 @@ def side_by_side(devices: Sequence[AnyDevice], work: Callable[[int], None]) -> N
         on_each_device(len(devices), of)
 
 
+def reach_each_other(devices: Sequence[AnyDevice]) -> None:
+    """Let devices reach each other's memory where they can, before they have any: what is there already takes longer."""
+    for each in devices:
+        with each.current():
+            for other in devices:
+                each.reaches(other)
+
+
 @final
 class _Aside:
     """A function that holds up whoever calls it, on a thread with the device current; asked as an event is."""

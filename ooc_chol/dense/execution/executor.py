@@ -47,6 +47,7 @@ from ooc_chol.precision.measured_products import MeasuredProducts
 from ooc_chol.process.forks import refuse_in_child
 from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.threads import OwnThread, start, take
+from ooc_chol.runtime.passes import reach_each_other
 from ooc_chol.runtime.shutdown import abort_all, devices_closed, driver_errors_typed
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.records import LazyRecords, TraceRecord
@@ -226,6 +227,7 @@ def _operations(plan: Plan, devices: Sequence[TileDevice], tiers: Tiers) -> list
     # They know each other only while they live: nothing that holds a device's memory is part of a cycle.
     others: WeakValueDictionary[int, AbstractOperations] = WeakValueDictionary()
     engine, operations = ENGINES[plan.layout.engine], []
+    reach_each_other(devices)
     for number, device in enumerate(devices):
         operations.append(one := engine(device, plan, number, tiers=tiers, others=others))
         others[number] = one

@@ -9,9 +9,11 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
+from cuda.bindings import runtime as cudart
 from numpy.typing import NDArray
 
-from ooc_chol.hardware.cuda.pools import pool_of
+from ooc_chol.hardware.cuda.failures import checked
+from ooc_chol.hardware.cuda.pools import pools_of
 
 _runtime = cp.cuda.runtime
 #: CUDA's error number for access to another device's memory that someone has enabled before.
@@ -46,7 +48,36 @@ def copy_bytes(target: int, source: int, nbytes: int, kind: int, stream: Any, cu
         _runtime.memcpyAsync(target + low, source + low, high - low, kind, stream.ptr)
 
 
-def planes(array: Any) -> range:
+def copy_matrices(target: Any, source: Any, stream: Any) -> None:
+    """Enqueue the copy of a matrix, or of several in an array of three dimensions: between GPUs all by one call."""
+    *_, rows, columns = target.shape
+    pitches, width = (target.strides[-2], source.strides[-2]), columns * target.itemsize
+    arrays = (target, source)
+    if target.data.device_id != source.data.device_id and all(map(_has_whole_steps, arrays)):
+        what = cudart.cudaMemcpy3DPeerParms()
+        what.dstDevice, what.srcDevice = target.data.device_id, source.data.device_id
+        what.dstPtr, what.srcPtr = (_pitched(array, width) for array in arrays)
+        what.extent.width, what.extent.height, what.extent.depth = width, rows, len(target)
+        checked(cudart.cudaMemcpy3DPeerAsync(what, stream.ptr))
+        return
+    for to_matrix, from_matrix in zip(*map(_matrices, arrays), strict=True):
+        copy_rows(to_matrix, from_matrix, pitches, (rows, width), _runtime.memcpyDefault, stream)
+
+
+def _has_whole_steps(array: Any) -> bool:
+    """Tell whether an array is of several matrices, whose first entries are whole rows apart, as CUDA's copies take them."""
+    return array.ndim == 3 and len(array) > 1 and array.strides[0] % array.strides[1] == 0
+
+
+def _pitched(array: Any, width: int) -> Any:
+    """Where the matrices of an array are, for one of CUDA's copies."""
+    found = cudart.cudaPitchedPtr()
+    found.ptr, found.pitch, found.xsize = array.data.ptr, array.strides[1], width
+    found.ysize = array.strides[0] // array.strides[1]
+    return found
+
+
+def _matrices(array: Any) -> range:
     """Addresses of the matrices of an array of two or three dimensions."""
     first, stride = array.data.ptr, array.strides[0]
     return range(first, first + 1) if array.ndim == 2 else range(first, first + array.shape[0] * stride, stride)
@@ -64,5 +95,6 @@ def allow_peer(source: int, target: int) -> bool:
     except _runtime.CUDARuntimeError as error:
         if error.status != PEER_ALREADY_ENABLED:
             raise
-    pool_of(source).let_reach(target)
+    for pool in pools_of(source):
+        pool.let_reach(target)
     return True

@@ -19,7 +19,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.cuda.arena import CudaArena
-from ooc_chol.hardware.cuda.copies import allow_peer, copy_bytes, copy_rows, has_adjacent_entries, planes
+from ooc_chol.hardware.cuda.copies import allow_peer, copy_bytes, copy_matrices, copy_rows, has_adjacent_entries
 from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.hardware.cuda.failures import driver_errors
 from ooc_chol.hardware.cuda.locking import LockedMemory
@@ -314,10 +314,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         cupy_stream = cuda_stream(stream).stream
         for tile in (source, target):
             allow_peer(tile.data.device_id, self._device.id)
-        *_, rows, columns = target.shape
-        pitches, shape = (target.strides[-2], source.strides[-2]), (rows, columns * target.itemsize)
-        for to_plane, from_plane in zip(planes(target), planes(source), strict=True):
-            copy_rows(to_plane, from_plane, pitches, shape, _runtime.memcpyDefault, cupy_stream)
+        copy_matrices(target, source, cupy_stream)
 
     def reaches(self, other: AnyDevice) -> bool:
         return allow_peer(device_number(other.name), self._device.id)

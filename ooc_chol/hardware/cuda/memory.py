@@ -64,4 +64,6 @@ class CudaMemory(AbstractDeviceMemory):
 
 def _pointer(nbytes: int) -> Any:
     """Memory that goes back to its pool when the last pointer is gone."""
-    return cp.cuda.alloc(nbytes) if nbytes <= _MOST_POOLED else cp.cuda.MemoryPointer(device_memory(nbytes), 0)
+    if nbytes <= _MOST_POOLED:
+        return cp.cuda.alloc(nbytes)
+    return cp.cuda.MemoryPointer(device_memory(nbytes, outlives_run=True), 0)

@@ -27,7 +27,7 @@ _OUT_OF_MEMORY = 2
 
 @final
 class DevicePool:
-    """The pool of one GPU; :func:`pool_of` has it."""
+    """A pool of one GPU; :func:`pools_of` has it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -55,7 +55,8 @@ class DevicePool:
             except _runtime.CUDARuntimeError as error:
                 if error.status != _OUT_OF_MEMORY:
                     raise
-                self.trim()  # what is kept may be in pieces that do not fit
+                for pool in pools_of(self.number):  # what is kept may be in pieces that do not fit
+                    pool.trim()
                 address = _runtime.mallocFromPoolAsync(nbytes, self._pool, self._stream.ptr)
             self._stream.synchronize()
         return int(address)
@@ -69,7 +70,7 @@ class DevicePool:
         self._unused.wait_for_release()
 
     def kept_bytes(self) -> int:
-        """Bytes that nobody uses."""
+        """Bytes of the pool that nobody uses."""
         reserved, used = (
             _runtime.memPoolGetAttribute(self._pool, which)
             for which in (_runtime.cudaMemPoolAttrReservedMemCurrent, _runtime.cudaMemPoolAttrUsedMemCurrent)
@@ -134,20 +135,28 @@ class _Allocation:
 
 
 @cache
-def pool_of(number: int) -> DevicePool:
-    """The pool of GPU ``number``."""
-    return DevicePool(number)
+def pools_of(number: int) -> tuple[DevicePool, DevicePool]:
+    """The pools of GPU ``number``: of runs, and of what outlives them.
+
+    Two, so that what stays after one run does not lie in the midst of what the next one asks for in one piece.
+    """
+    return DevicePool(number), DevicePool(number)
 
 
-def device_memory(nbytes: int) -> Any:
-    """Memory of the current device, from its pool."""
-    return pool_of(cp.cuda.Device().id).memory(nbytes)
+def device_memory(nbytes: int, *, outlives_run: bool = False) -> Any:
+    """Memory of the current device, from one of its pools."""
+    return pools_of(cp.cuda.Device().id)[outlives_run].memory(nbytes)
+
+
+def kept_bytes(number: int) -> int:
+    """Bytes that the pools of GPU ``number`` keep and nobody uses."""
+    return sum(pool.kept_bytes() for pool in pools_of(number))
 
 
 def free_and_total() -> tuple[int, int]:
-    """Bytes of the current device that this process may have, what its pool keeps among them, and all of it."""
+    """Bytes of the current device that this process may have, what its pools keep among them, and all of it."""
     free, total = _runtime.memGetInfo()
-    return int(free) + pool_of(cp.cuda.Device().id).kept_bytes(), int(total)
+    return int(free) + kept_bytes(cp.cuda.Device().id), int(total)
 
 
 def _location(number: int) -> Any:

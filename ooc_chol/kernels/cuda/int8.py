@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
+import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 from nvmath.bindings import cublasLt
@@ -22,6 +24,8 @@ _ONE, _ZERO = (_SCALARS.ctypes.data + 4 * at for at in range(2))
 UNIT = 16
 #: Number of kernels that cuBLASLt is asked for, to choose from.
 _CANDIDATES = 16
+#: Kernels that were chosen, by model of GPU, shape, strides and alignment: cuBLASLt lets one keep them, for GPUs of one model.
+_CHOSEN: dict[tuple[Any, ...], NDArray[Any]] = {}
 #: Multiple of bytes beyond which no kernel asks more of addresses.
 _MOST_ALIGNMENT = 256
 
@@ -49,7 +53,6 @@ class _Call(NamedTuple):
     right: int
     left: int
     target: int
-    found: NDArray[Any]
     algorithm: int
     times: int
 
@@ -117,10 +120,13 @@ class Int8Products:
         right = layout_of(inner, cols, of_right[1], _R_8I, planes=together, plane_stride=of_right[0])
         left = layout_of(inner, rows, of_left[1], _R_8I, planes=together, plane_stride=of_left[0])
         target = layout_of(cols, rows, of_target[1] // 4, _R_32I, planes=together, plane_stride=of_target[0] // 4)
-        found = self._candidates(operation, (right, left, target), alignment)
-        places = [found.ctypes.data + at * found.dtype.itemsize for at in range(len(found))]
-        algorithm = places[choose([_kernel(place) for place in places], wished(together, rows, inner))]
-        return _Call(operation, right, left, target, found, algorithm, planes // together)
+        chosen = _CHOSEN.get(key := (_model(cp.cuda.Device().id), shape, of_target, of_left, of_right, alignment))
+        if chosen is None:
+            found = self._candidates(operation, (right, left, target), alignment)
+            places = [found.ctypes.data + at * found.dtype.itemsize for at in range(len(found))]
+            at = choose([_kernel(place) for place in places], wished(together, rows, inner))
+            chosen = _CHOSEN[key] = found[at : at + 1].copy()
+        return _Call(operation, right, left, target, chosen.ctypes.data, planes // together)
 
     def _candidates(self, operation: int, layouts: tuple[int, int, int], alignment: int) -> NDArray[Any]:
         """CuBLASLt's choices for operands whose addresses are multiples of ``alignment`` bytes, its favourite first."""
@@ -158,6 +164,13 @@ def layout_of(rows: int, cols: int, stride: int, dtype: int, *, planes: int = 1,
     for attribute, value in (("BATCH_COUNT", count), ("STRIDED_BATCH_OFFSET", offset)):
         cublasLt.matrix_layout_set_attribute(layout, cublasLt.MatrixLayoutAttribute[attribute], value.ctypes.data, value.nbytes)
     return layout
+
+
+@cache
+def _model(number: int) -> bytes:
+    """Name of a GPU's model."""
+    name: bytes = cp.cuda.runtime.getDeviceProperties(number)["name"]
+    return name
 
 
 def _kernel(algorithm: int) -> Kernel:

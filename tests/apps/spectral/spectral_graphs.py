@@ -20,6 +20,14 @@ def grid_matrix(rows: int, columns: int) -> csr_array:
     return csr_array(kron(path_matrix(rows), eye_array(columns)) + kron(eye_array(rows), path_matrix(columns)))
 
 
+def torus_matrix(*sides: int) -> csr_array:
+    """Adjacency of a torus of as many dimensions."""
+    number = np.arange(np.prod(sides)).reshape(sides)
+    ends = np.hstack([[number.ravel(), np.roll(number, -1, axis).ravel()] for axis in range(len(sides))])
+    one_way = csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(number.size, number.size))
+    return csr_array(one_way + one_way.T)
+
+
 def clique_matrix(n: int) -> csr_array:
     """Adjacency of a clique."""
     return csr_array(np.ones((n, n)) - np.eye(n))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.linalg import eigh
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, triu
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
@@ -21,6 +21,7 @@ from tests.apps.spectral.spectral_graphs import (
     irregular_matrix,
     joined,
     path_matrix,
+    torus_matrix,
     weighted_matrix,
 )
 from tests.inside.spectral import Lowest, SmoothedAggregation, SolverOptions, TooDenseError, chosen_way, lowest_eigenpairs
@@ -225,6 +226,28 @@ def test_without_pyamg_the_diagonal_is_taken_and_the_gain_told(monkeypatch: pyte
     check(graph, found)
     with pytest.raises(ImportError, match="PyAMG is not installed"):
         lowest_eigenpairs(graph, 2, SolverOptions(devices="host:0", preconditioner="amg"))
+
+
+@pytest.mark.package("pyamg")
+def test_weights_of_six_magnitudes_take_a_cycle_without_weak_edges() -> None:
+    """A torus and a cube on which plain aggregates grow dense: thousands of passes with the diagonal, here some dozens."""
+    for sides, most_passes in (((40, 50), 60), ((12, 12, 12), 40)):
+        upper = triu(torus_matrix(*sides), format="csr")
+        upper.data = 10 ** np.random.default_rng(1).uniform(-3, 3, upper.nnz)
+        graph = graph_of(csr_array(upper + upper.T))
+        with pytest.raises(TooDenseError):
+            SmoothedAggregation(graph.laplacian())
+        found = lowest_eigenpairs(graph, 3, HOST)
+        assert found.method == AMG and found.passes <= most_passes
+        assert "and up to 6 a cycle" in found.reason
+        check(graph, found)
+        values = eigh(graph.laplacian().toarray(), eigvals_only=True, subset_by_index=(1, 3))
+        assert np.allclose(found.eigenvalues, values, rtol=1e-4)
+        x = np.random.default_rng(0).standard_normal((graph.n, 20))
+        x -= x.mean(axis=0)
+        form = x.T @ SmoothedAggregation(graph.laplacian(), is_filtered=True)(x)
+        assert np.allclose(form, form.T, rtol=1e-10, atol=1e-12 * np.abs(form).max())
+        assert np.linalg.eigvalsh((form + form.T) / 2)[0] > 0
 
 
 @pytest.mark.package("pyamg")

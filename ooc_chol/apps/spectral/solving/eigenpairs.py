@@ -18,7 +18,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.lowest import PRECONDITIONERS, Lowest, PassCount, SolverOptions
-from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
+from ooc_chol.apps.spectral.solving.preconditioners import TooDenseError, aggregated, has_pyamg
 from ooc_chol.apps.spectral.solving.ways import (
     AMG,
     DIAGONAL,
@@ -138,13 +138,15 @@ def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Wa
             raise ImportError(f"preconditioner='amg': {gain}")
         return _without_cycle(graph, gain, is_gpu=is_gpu, normalized=normalized)
     try:
-        cycle = SmoothedAggregation(graph.laplacian(), np.sqrt(graph.degrees) if normalized else None)
+        cycle = aggregated(graph.laplacian(), np.sqrt(graph.degrees) if normalized else None)
     except TooDenseError as error:
-        seen = f"coarse levels are dense: an operator complexity of {error.complexity:.3g}, and at most {MOST_COMPLEXITY:g} pays"
+        seen = f"coarse levels are dense: an operator complexity of {error.complexity:.3g}, and at most {error.most:g} pays"
         if wanted == "amg":
             raise ValueError(f"preconditioner='amg' does not suit {graph.name}: {seen}; take 'diagonal' or 'auto'") from None
         return _without_cycle(graph, seen, is_gpu=is_gpu, normalized=normalized)
-    reason = f"its operator complexity is {cycle.complexity:.3g}, and up to {MOST_COMPLEXITY:g} a cycle saves most of the passes"
+    reason = (
+        f"its operator complexity is {cycle.complexity:.3g}, and up to {cycle.most_complexity:g} a cycle saves most of the passes"
+    )
     return _Way(AMG, reason, cycle)
 
 

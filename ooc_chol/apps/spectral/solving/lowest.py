@@ -25,7 +25,7 @@ Devices = str | Sequence[str] | int | None
 class SolverOptions:
     """How eigenvectors are computed: passed on to ``oc.eigsh``.
 
-    ``preconditioner`` is "auto" (smoothed aggregation by PyAMG where it is installed and its operator complexity is at most 3,
+    ``preconditioner`` is "auto" (smoothed aggregation by PyAMG where it is installed and its levels are not too dense,
     else the diagonal), "amg" or "diagonal". ``tol`` is relative to the norm of the matrix. ``seed`` starts vectors.
     ``sharp`` says whether residuals shall be small beside a very small lowest eigenvalue, too, and not only below ``tol``, and
     whether a check looks for eigenvalues that were missed, which takes as long as finding them: of segments, which are cut again

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.runs import RowRuns
 
 Vectors = NDArray[np.float64]
 
-#: Largest operator complexity at which a cycle is worth its products.
-MOST_COMPLEXITY = 3.0
+#: Largest operator complexity at which a cycle is worth its products; and where weak edges are left out of prolongations, which
+#: only graphs need whose weights spread over so many magnitudes that the diagonal takes thousands of passes.
+MOST_COMPLEXITY, MOST_FILTERED = 3.0, 6.0
 #: Unknowns of the coarsest level that are solved for directly, and the most that may be left where levels stop to shrink.
 _COARSEST, _MOST_COARSEST = 200, 2000
 #: A product of matrices may take so many times the entries of the graph: a coarse level beyond is too dense to be of use.
@@ -61,26 +62,28 @@ class SmoothedAggregation:
 
     Shapes: ``laplacian`` (n, n), ``scaling`` (n,). Vaněk, Mandel and Brezina (1996). Chebyshev polynomials of degree 2 in place
     of Gauss and Seidel's sweeps: all vectors of a block are multiplied together. Bounds of eigenvalues are Gershgorin's, so that
-    nothing is random and every cycle is positive. Raises ``TooDenseError``: coarse levels have more than ``MOST_COMPLEXITY``
-    times the entries of the graph, with the finest.
+    nothing is random and every cycle is positive. With ``is_filtered`` prolongations are smoothed along strong edges alone.
+    Raises ``TooDenseError``: coarse levels have more than ``MOST_COMPLEXITY``, or ``MOST_FILTERED``, times the entries of the
+    graph, with the finest.
     """
 
-    def __init__(self, laplacian: csr_array, scaling: Vectors | None = None) -> None:
+    def __init__(self, laplacian: csr_array, scaling: Vectors | None = None, *, is_filtered: bool = False) -> None:
         self._scaling = None if scaling is None else scaling[:, None]
         self._levels: list[_Level] = []
         matrix, inverse, null = laplacian, 1 / laplacian.diagonal(), np.ones(laplacian.shape[0])
-        entries, most = laplacian.nnz, MOST_COMPLEXITY * laplacian.nnz
+        self.most_complexity = MOST_FILTERED if is_filtered else MOST_COMPLEXITY
+        entries, most = laplacian.nnz, self.most_complexity * laplacian.nnz
         while matrix.shape[0] > _COARSEST:
-            below = _coarsened(matrix, inverse, null, _MOST_WORK * laplacian.nnz)
+            below = _coarsened(matrix, inverse, null, _MOST_WORK * laplacian.nnz, is_filtered=is_filtered)
             if below.matrix.shape[0] == matrix.shape[0]:
                 break
             self._levels.append(below.level)
             matrix, inverse, null = below.matrix, below.inverse, below.null
             entries += matrix.nnz
             if entries > most:
-                raise TooDenseError(entries / laplacian.nnz)
+                raise TooDenseError(entries / laplacian.nnz, self.most_complexity)
         if matrix.shape[0] > _MOST_COARSEST:
-            raise TooDenseError(entries / laplacian.nnz)
+            raise TooDenseError(entries / laplacian.nnz, self.most_complexity)
         self.complexity = entries / laplacian.nnz  #: Entries of all levels over those of the finest
         self._coarsest = _pseudo_inverse(matrix, null)
 
@@ -104,11 +107,21 @@ class SmoothedAggregation:
 
 
 class TooDenseError(Exception):
-    """Coarse levels of a graph are too dense for a cycle; ``complexity`` is what was seen before that was given up."""
+    """Coarse levels of a graph are too dense for a cycle; ``complexity`` is what was seen before that was given up at most."""
 
-    def __init__(self, complexity: float) -> None:
-        self.complexity = complexity
+    def __init__(self, complexity: float, most: float = MOST_COMPLEXITY) -> None:
+        self.complexity, self.most = complexity, most
         super().__init__(f"operator complexity {complexity:.3g}")
+
+
+def aggregated(laplacian: csr_array, scaling: Vectors | None = None) -> SmoothedAggregation:
+    """A cycle; where its coarse levels are dense and edges are weak, one that leaves those out of prolongations."""
+    try:
+        return SmoothedAggregation(laplacian, scaling)
+    except TooDenseError:
+        if _strong(RowRuns(laplacian)).nnz == laplacian.nnz:
+            raise
+    return SmoothedAggregation(laplacian, scaling, is_filtered=True)
 
 
 def has_pyamg() -> bool:
@@ -121,7 +134,7 @@ def has_pyamg() -> bool:
     return True
 
 
-def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: float) -> _Coarsening:
+def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: float, *, is_filtered: bool) -> _Coarsening:
     """A level, and the Galerkin matrix of its smoothed aggregates."""
     with tb.guarded_imports():
         from pyamg.aggregation import standard_aggregation
@@ -129,16 +142,20 @@ def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: fl
 
     runs = RowRuns(matrix)
     bound = float((np.concatenate(runs.map(_absolute_sums)) * inverse).max())
-    aggregates = csr_matrix(standard_aggregation(csr_matrix(_strong(runs)))[0])
+    strong = _strong(runs)
+    aggregates = csr_matrix(standard_aggregation(csr_matrix(strong))[0])
     members, rows = aggregates.indices, np.diff(aggregates.indptr) > 0  # a row of zeros is in none
     norms = np.sqrt(np.bincount(members, null[rows] ** 2, aggregates.shape[1]))
     tentative = csr_array((null[rows] / norms[members], members, aggregates.indptr), aggregates.shape)
-    step = runs.times_sparse(tentative)
-    step.data *= np.repeat(_SMOOTHING / bound * inverse, np.diff(step.indptr))
+    if is_filtered:
+        step, scale = _filtered(matrix, strong, null, tentative)
+    else:
+        step, scale = runs.times_sparse(tentative), _SMOOTHING / bound * inverse
+    step.data *= np.repeat(scale, np.diff(step.indptr))
     prolongation = csr_array(tentative - step)
     work = sum(runs.map(lambda part, _: int(np.diff(prolongation.indptr)[part.indices].sum())))
     if work > most_work:
-        raise TooDenseError(work / matrix.nnz)
+        raise TooDenseError(work / matrix.nnz, MOST_FILTERED if is_filtered else MOST_COMPLEXITY)
     restriction = csr_array(prolongation.T.tocsr())
     through = runs.times_sparse(prolongation)
     coarse = csr_array(restriction @ through)
@@ -149,6 +166,16 @@ def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: fl
     kept = RowRuns(through) if is_sparse else None
     level = _Level(runs, inverse[:, None], bound, RowRuns(prolongation), RowRuns(restriction), kept)
     return _Coarsening(level, coarse, below, norms)
+
+
+def _filtered(matrix: csr_array, strong: csr_array, null: Vectors, tentative: csr_array) -> tuple[csr_array, Vectors]:
+    """Tentative prolongations times the strong entries, the null vector's share of others on the diagonal, and scales of rows."""
+    others = np.asarray((matrix - strong) @ null)
+    diagonal = strong.diagonal() + np.divide(others, null, out=np.zeros_like(null), where=null > 0)
+    diagonal = np.where(diagonal > 0, diagonal, 1.0)  # of a row of zeros
+    runs = RowRuns(csr_array(strong + diags_array(diagonal - strong.diagonal(), format="csr")))
+    bound = float((np.concatenate(runs.map(_absolute_sums)) / diagonal).max())
+    return runs.times_sparse(tentative), _SMOOTHING / bound / diagonal
 
 
 def _absolute_sums(part: csr_array, _: slice) -> Vectors:

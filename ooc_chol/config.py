@@ -189,6 +189,16 @@ def format_bytes(count: float) -> str:
     return f"{count:.4g} TB"
 
 
+def long_time(seconds: float) -> str:
+    """Seconds in the unit that people use for so long a time, in brackets behind a space; nothing for less than five minutes."""
+    if seconds < 300:
+        return ""
+    for unit, each, most in (("minutes", 60, 7200), ("hours", 3600, 172800)):
+        if seconds < most:
+            return f" ({seconds / each:.0f} {unit})"
+    return f" ({seconds / 86400:,.0f} days)"
+
+
 def cache_directory() -> Path | None:
     """Folder for measured rates: ``OOC_CHOL_CACHE``, else ``XDG_CACHE_HOME/ooc_chol``, else ``~/.cache/ooc_chol``.
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ooc_chol.display.prints import brief_repr as brief_repr
     from ooc_chol.display.prints import one_line as one_line
     from ooc_chol.display.shell_words import shell_words as shell_words
+    from ooc_chol.display.suggestions import SuggestingParser as SuggestingParser
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
     from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SvdsReport as SvdsReport
@@ -102,6 +103,7 @@ _NAMES = {
     "display.drawing": ("Drawing", "notebook_html"),
     "display.prints": ("brief_repr", "one_line"),
     "display.shell_words": ("shell_words",),
+    "display.suggestions": ("SuggestingParser",),
     "eigen.plan": ("EigshPlan",),
     "eigen.report": ("EigshReport",),
     "eigen.singular": ("SvdsReport",),

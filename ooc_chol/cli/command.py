@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ooc_chol as oc
@@ -16,6 +18,7 @@ from ooc_chol.calls.progress import Display
 from ooc_chol.cli.answers import answered
 from ooc_chol.cli.parsers import CommandParser, HelpFormatter, examples
 from ooc_chol.cli.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
+from ooc_chol.display.suggestions import SuggestingParser
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
 EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
@@ -53,7 +56,7 @@ def _run(arguments: Sequence[str] | None, imported: Callable[[], None] | None) -
         print(f"ooc-chol: {_with_notes(ENDINGS[number], interrupt)}", file=sys.stderr)
         return 128 + number
     except EXPECTED as error:
-        print(f"ooc-chol: {tb.shell_words(_with_notes(str(error), error), names)}", file=sys.stderr)
+        print(f"ooc-chol: {tb.shell_words(_with_notes(_text_of(error), error), names)}", file=sys.stderr)
         return 2
     return status or 0
 
@@ -64,6 +67,20 @@ def _signal_of(interrupt: KeyboardInterrupt) -> signal.Signals:
         if isinstance(each, SignalInterrupt):
             return each.number
     return signal.SIGINT
+
+
+def _text_of(error: BaseException) -> str:
+    """Text of an error; of one of the system's about a file, in a sentence."""
+    if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
+        return str(error)
+    name = error.filename
+    if isinstance(error, FileNotFoundError):
+        folder = Path(os.fsdecode(name)).parent
+        return f"there is no file {name!r}" if folder.is_dir() else f"there is no file {name!r}, and no folder {str(folder)!r}"
+    if isinstance(error, IsADirectoryError):
+        return f"{name!r} is a folder; name a file"
+    reason = error.strerror[:1].lower() + error.strerror[1:]
+    return f"{name!r} cannot be opened: {reason}" if isinstance(error, PermissionError) else f"{name!r}: {reason}"
 
 
 def _with_notes(text: str, error: BaseException) -> str:
@@ -112,6 +129,11 @@ def _completion(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.cli.completion import add_arguments
 
     add_arguments(parser, make_parser)
+
+
+def _help(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="COMMAND", help="the command, and the one within it")
+    parser.set_defaults(run=lambda options: make_parser().parse_args([*options.words, "--help"]))
 
 
 def _sparse(parser: argparse.ArgumentParser) -> None:
@@ -173,13 +195,14 @@ _COMMANDS = {
     "geostat": _Command("fit a covariance by exact maximum likelihood, and predict (kriging)", _geostat),
     "spectral": _Command("cut graphs into parts, and images into segments", _spectral),
     "impute": _Command("fill in matrices, or entries, that are missing at the vertices of a graph", _impute),
+    "help": _Command("show the help of a command", _help),
     "completion": _Command("print a script that completes commands and options in a shell", _completion),
 }
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = SuggestingParser(
         prog="ooc-chol",
         description="Out-of-core Cholesky factorization that plans, executes and explains.",
         epilog=examples(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_chol.cli.answers import add_answer_options
+from ooc_chol.display.suggestions import SuggestingParser
 from ooc_chol.files.zarr_names import is_url
 
 #: What an epilog begins with whose lines are kept.
@@ -26,7 +27,7 @@ class HelpFormatter(argparse.HelpFormatter):
         return text if text.startswith(EXAMPLES) else super()._fill_text(text, width, indent)
 
 
-class CommandParser(argparse.ArgumentParser):
+class CommandParser(SuggestingParser):
     """The parser of a command, which gets its arguments, and ``--json`` and ``--quiet``, when the command is named."""
 
     _add_arguments: Callable[[argparse.ArgumentParser], None] | None = None

@@ -17,6 +17,7 @@ from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
 from tests.inside.cli import main
 from tests.inside.dense import measuring
+from tests.inside.ground import long_time
 from tests.inside.kernels import blas_identity
 from tests.option_words import SHELL_WORDS, WORDS
 from tests.plan.perfetto_files import read
@@ -47,6 +48,53 @@ def run(capsys, *words) -> tuple[int, str, str]:
 
 
 # all commands
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["facter", "a.npy"], "did you mean factor?"),
+        (["geostat", "fitt", "a.csv"], "did you mean fit?"),
+        (["--verison"], "unrecognized arguments: --verison; did you mean --version?"),
+        (
+            ["factor", "a.npy", "--store", "x", "--tilesize", "64"],
+            "unrecognized arguments: --tilesize 64; did you mean --tile-size?",
+        ),
+        (["spectral", "partition", "a.npy", "2", "--balence=0.1"], "did you mean --balance?"),
+        (["sparse", "multiply", "a.npy", "--qqq"], "unrecognized arguments: --qqq\n"),
+        (["eigsh", "nothing.npz"], "there is no file 'nothing.npz'"),
+        (["eigsh", "nowhere/nothing.npz"], "there is no file 'nowhere/nothing.npz', and no folder 'nowhere'"),
+        (["factor", "nothing.npy", "--store", "x"], "there is no file 'nothing.npy'"),
+        (["geostat", "fit", "nothing.csv"], "there is no file 'nothing.csv'"),
+        (["spectral", "partition", "nothing.graph", "2"], "there is no file 'nothing.graph'"),
+    ],
+)
+def test_a_word_that_is_not_known_is_answered_with_the_nearest(folder, capsys, words, message):
+    status, _, said = run(capsys, *words)
+    assert status == 2 and message in said
+
+
+@pytest.mark.parametrize("words", [(), ("factor",), ("geostat", "fit")])
+def test_help_is_a_command(capsys, words):
+    asked, by_option = run(capsys, "help", *words), run(capsys, *words, "--help")
+    assert asked == by_option and asked[0] == 0 and "usage: ooc-chol" in asked[1]
+
+
+def test_help_of_no_command_is_refused(capsys):
+    status, _, said = run(capsys, "help", "plann")
+    assert status == 2 and "did you mean plan?" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (299, ""), (300, " (5 minutes)"), (7199, " (120 minutes)"), (7200, " (2 hours)"), (172800, " (2 days)"),
+        (1.16e7, " (134 days)"), (1e9, " (11,574 days)"),
+    ],
+)  # fmt: skip
+def test_long_times_are_in_units_that_people_use(seconds, text):
+    assert long_time(seconds) == text
+
 
 #: Prints which modules of a list a command has imported; the command's own output goes nowhere.
 IMPORTED = """

@@ -7,6 +7,7 @@ NAMES = {
         "PAGE_BYTES",
         "cache_directory",
         "format_bytes",
+        "long_time",
         "parse_bytes",
         "parse_count",
         "parse_devices",

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ooc_chol.calls.page import Line
 from ooc_chol.calls.plan import AbstractPlan
-from ooc_chol.config import format_bytes, whole_pages
+from ooc_chol.config import format_bytes, long_time, whole_pages
 from ooc_chol.dense.planner.candidate import Candidate
 from ooc_chol.dense.planner.plan_picture import plan_picture
 from ooc_chol.dense.planner.tier_page import busy_seconds, file_text, host_text, rate_lines
@@ -424,7 +424,7 @@ class Plan(AbstractPlan):
 
     def picture(self) -> Drawing:
         """The tiles, and bytes beside budget and bounds."""
-        seconds = "seconds unknown" if self.seconds is None else f"{self.seconds:.3g} s predicted"
+        seconds = "seconds unknown" if self.seconds is None else f"{self.seconds:.3g} s predicted{long_time(self.seconds)}"
         amounts = {
             "peak on a device": self.peak_bytes,
             "L in its store": self.stored_bytes,
@@ -549,7 +549,7 @@ class Plan(AbstractPlan):
         if self.seconds is None:
             return f"unknown: {self._why_no_seconds()}"
         origin = "" if self.rates is None else self.rates.origin_text()
-        return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s){origin}"
+        return f"{self.seconds:.3g} predicted{long_time(self.seconds)} ({self.flops / self.seconds / 1e9:.4g} GFLOP/s){origin}"
 
     def _why_no_seconds(self) -> str:
         """Reason for missing predictions, and the command that measures rates, where one does."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import re
 import sys
@@ -13,7 +12,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.cluster import on_cluster
 
 
-class SpellingParser(argparse.ArgumentParser):
+class SpellingParser(tb.SuggestingParser):
     """A parser for which ``--Tile_Size``, ``--tilesize`` and ``--tile-size`` are one option; unknown ones are refused as ever.
 
     ExaGeoStat's options are read like this, and its users type them so.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import ooc_chol.toolbox as tb
 
 
-class CommandParser(argparse.ArgumentParser):
+class CommandParser(tb.SuggestingParser):
     """Takes options and action from the command's module when it first reads words, so that others are not imported."""
 
     def __init__(self, *args: Any, module: str, **kwargs: Any) -> None:

@@ -35,7 +35,8 @@ class Partition(tb.AbstractPage):
     target_sizes : (n_parts,) array of float64
         Weights that were wanted.
     eigenvalues, residuals : (vectors,) arrays of float64
-        Of the lowest nontrivial eigenpairs of the first bisection; empty where it needed none.
+        Of the lowest nontrivial eigenpairs of the first bisection, more where an eigenvalue has more copies; empty where it
+        needed none.
     candidates : tuple of str
         What the best cuts of the first bisection came from, with their cuts before and after refinement.
     report : PartitionReport

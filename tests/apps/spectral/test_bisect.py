@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 import ooc_chol as oc
 from ooc_chol.apps import spectral
 from tests.apps.spectral.graphs_made import clique, from_edges, grid, octahedral_sphere, path, recounted, star, together
+from tests.apps.spectral.spectral_graphs import torus_matrix
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
@@ -97,12 +98,23 @@ def test_isolated_vertices_leave_the_straddler_free():
     assert cut_of(bar).cut == 1
 
 
+@pytest.mark.package("pyamg")
+@pytest.mark.parametrize("seed", [0, 3])
+def test_as_many_vectors_as_an_eigenvalue_has_copies(seed):
+    found = spectral.bisect(torus_matrix(16, 16, 16), devices="host:0", seed=seed)
+    assert found.eigenvalues == pytest.approx(np.full(6, 2 - 2 * np.cos(np.pi / 8)), rel=1e-5)
+    assert found.cut == 512 and any("is sixfold;" in note for note in found.report.notes)
+    assert len(spectral.bisect(torus_matrix(16, 16, 16), devices="host:0", vectors=1, seed=seed).eigenvalues) == 1
+
+
 def test_multiple_eigenvalues_are_told():
     square, line = cut_of(grid(16, 16)), cut_of(path(40))
     assert any(note.startswith("lambda_2 = ") and "is double;" in note for note in square.report.notes)
     assert square.eigenvalues[:2] == pytest.approx(2 - 2 * np.cos(np.pi / 16), rel=1e-5)
     sphere = cut_of(octahedral_sphere(8))
-    assert any("triple at least" in note for note in sphere.report.notes)
+    assert any("is triple;" in note for note in sphere.report.notes) and len(sphere.eigenvalues) == 3
+    complete = cut_of(clique(40))
+    assert any("15-fold at least" in note for note in complete.report.notes)
     assert not any("lambda_2" in note for note in line.report.notes)
 
 

@@ -58,7 +58,8 @@ def bisect(
         By how much a part may weigh more than half: 0.05 lets parts weigh up to 1.05 of it. 0 is exact balance: sizes of
         vertices that weigh the same differ by 1 at most; of others by the least that is possible, or that light ones allow.
     vectors : int
-        Eigenvectors in whose span cuts are looked for. One is the classical spectral bisection.
+        Eigenvectors in whose span cuts are looked for. One is the classical spectral bisection. Of two or more that all belong
+        to a multiple eigenvalue as many are computed as it has copies, at most 15.
     search : int
         Random directions in the span, beside axes, angles and a local search.
     refine : bool

@@ -10,6 +10,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.spectral.cutting.best import best_cut
 from ooc_chol.apps.spectral.cutting.refine import refine
 from ooc_chol.apps.spectral.cutting.target import Target
@@ -20,6 +21,7 @@ from ooc_chol.apps.spectral.partitions.settings import Settings, Tally
 from ooc_chol.apps.spectral.partitions.shares import Shares
 from ooc_chol.apps.spectral.plans import largest_size
 from ooc_chol.apps.spectral.solving.eigenpairs import added, lowest_eigenpairs
+from ooc_chol.apps.spectral.solving.lowest import Lowest
 from ooc_chol.apps.spectral.solving.ways import Size
 
 Labels = NDArray[np.int8]
@@ -28,7 +30,9 @@ Labels = NDArray[np.int8]
 _MOST_WAYS = 6
 #: Eigenvalues are one multiple one where they agree to this, relative to the first.
 _SAME = 1e-4
-_TIMES = {2: "double", 3: "triple", 4: "fourfold"}
+_TIMES = {2: "double", 3: "triple", 4: "fourfold", 5: "fivefold", 6: "sixfold", 8: "eightfold"}
+#: Vectors of a multiple eigenvalue that are computed at most.
+_MOST_COPIES = 15
 
 
 def split(graph: Graph, target: Target, settings: Settings, tally: Tally) -> Labels:
@@ -142,21 +146,40 @@ def _halves(graph: Graph, target: Target, settings: Settings, tally: Tally) -> L
 def _eigenvectors(graph: Graph, settings: Settings, tally: Tally) -> NDArray[np.float64]:
     """The lowest nontrivial eigenvectors of the Laplacian, counted; the first ones are told of, and traced."""
     solver = replace(settings.solver, trace=settings.solver.trace and tally.first is None)
-    lowest = lowest_eigenpairs(graph, min(settings.vectors, graph.n - 1), solver)
+    count = min(settings.vectors, graph.n - 1)
+    lowest = _counted(lowest_eigenpairs(graph, count, solver), tally)
+    trace = lowest.trace
+    while 1 < count == _copies(lowest.eigenvalues) and count < min(_MOST_COPIES, graph.n - 1):
+        count = min(2 * count + 1, _MOST_COPIES, graph.n - 1)
+        try:
+            lowest = _counted(lowest_eigenpairs(graph, count, replace(solver, trace=False)), tally)
+        except oc.BudgetError:  # more vectors than the plan counts on: that there may be copies beyond is told
+            break
+    if tally.first is None and (told := multiple_text(lowest.eigenvalues)) is not None:
+        tally.note(told)
+    kept = max(min(settings.vectors, graph.n - 1), _copies(lowest.eigenvalues))
+    pairs = lowest.eigenvalues[:kept], lowest.vectors[:, :kept], lowest.residuals[:kept]
+    if tally.first is None:
+        tally.first = Lowest(*pairs, lowest.method, lowest.reason, lowest.passes, lowest.seconds, trace)
+    return pairs[1]
+
+
+def _counted(lowest: Lowest, tally: Tally) -> Lowest:
+    """Eigenpairs whose passes, seconds and bytes are added to those of the call."""
     tally.solve_seconds += lowest.seconds
     tally.passes += lowest.passes
     tally.planned, tally.executed = added(tally.planned, lowest.planned), added(tally.executed, lowest.executed)
-    if tally.first is None:
-        tally.first = lowest
-        if (told := multiple_text(lowest.eigenvalues)) is not None:
-            tally.note(told)
-    return lowest.vectors
+    return lowest
+
+
+def _copies(eigenvalues: NDArray[np.float64]) -> int:
+    """How many of the eigenvalues are the lowest."""
+    return int(np.count_nonzero(np.abs(eigenvalues - eigenvalues[0]) <= _SAME * abs(eigenvalues[0])))
 
 
 def multiple_text(eigenvalues: NDArray[np.float64]) -> str | None:
     """A sentence where lambda_2 is multiple; None where it is not."""
-    first = float(eigenvalues[0])
-    same = int(np.count_nonzero(np.abs(eigenvalues - first) <= _SAME * abs(first)))
+    first, same = float(eigenvalues[0]), _copies(eigenvalues)
     if same < 2:
         return None
     times = _TIMES.get(same, f"{same}-fold")

@@ -339,6 +339,15 @@ def data_dir(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture
+def no_lapack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Krylov methods look for few pairs of small matrices too, all of which LAPACK takes elsewhere."""
+    from tests.inside.eigen import planning, svds_plan
+
+    monkeypatch.setattr(planning, "_is_for_lapack", lambda posed, k: False)
+    monkeypatch.setattr(svds_plan, "_is_for_lapack", lambda shape, k, *, is_packed: False)
+
+
+@pytest.fixture
 def one_blas_thread() -> Iterator[None]:
     """One thread per BLAS call: one arithmetic key on every machine with the same libraries."""
     if _HAS_ONE_THREAD:  # as all processes of a distributed run: looking for every library takes 10 ms

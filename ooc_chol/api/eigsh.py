@@ -92,14 +92,15 @@ def eigsh(
     trace: bool = False,
     plan: EigshPlan | None = None,
 ) -> Eigenpairs | NDArray[np.float64]:
-    """Some eigenpairs of a symmetric matrix, ``A v = w v``, each with its residual; the matrix may be larger than the devices.
+    """Some eigenpairs of a symmetric or Hermitian matrix, ``A v = w v``, each with its residual; A may be larger than devices.
 
     Parameters
     ----------
     A : BlockCSR, Operator, source, LinearOperator, or array
-        Symmetric, real, (n, n): a packed matrix, an operator of one such as :func:`laplacian` gives, or anything that
+        Symmetric, (n, n): a packed matrix, an operator of one such as :func:`laplacian` gives, or anything that
         :func:`block_csr` packs, which are multiplied on devices; or a SciPy ``LinearOperator`` or a dense array, which multiply
-        on the host.
+        on the host. Complex Hermitian ones are taken as an array, a SciPy matrix or a LinearOperator of that type, and solved by
+        their real form of order 2 n, which has each pair twice: plans are of that form, as are counts of the report.
     k : int
         Eigenpairs, 1 to n.
     which : {"LM", "LA", "SA", "SM"}
@@ -109,9 +110,11 @@ def eigsh(
         Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
         for an A of float32, DDD for any other.
     method : {"auto", "lanczos", "lobpcg"}
-        Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where
-        ``preconditioner`` or ``null`` is given. Where products lead nowhere, since wanted eigenvalues are tiny beside the
-        largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its inverse in float64.
+        Block Lanczos with thick restarts, or on the host, where no option of it is given, all pairs by LAPACK where that is
+        predicted to be faster: of sparse matrices of up to 800 rows, and for k of n / 10 or more; or LOBPCG, for the smallest or
+        largest eigenvalues, which is chosen where ``preconditioner`` or ``null`` is given. Where products lead nowhere, since
+        wanted eigenvalues are tiny beside the largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its
+        inverse in float64.
     tol : float, optional
         Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
         1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. 0 is the least that each reaches: 1e-12, 1e-7 and 1e-6. Small eigenvalues
@@ -165,9 +168,9 @@ def eigsh(
         Some pairs have not converged, or could not in ``max_passes``; those that have are in the error. It is SciPy's
         ``ArpackNoConvergence`` too.
     ValueError
-        A is not symmetric, which shows at a restart, or not square; or an argument makes no sense.
+        A is not symmetric, which shows at a restart, or not Hermitian, or not square; or an argument makes no sense.
     TypeError
-        A is no matrix, or is complex, or an argument has another type.
+        A is no matrix, or is complex and of another form, or an argument has another type.
     NonFiniteError
         A holds NaN or infinities.
     BudgetError

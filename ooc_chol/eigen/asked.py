@@ -23,6 +23,8 @@ BLOCKS = (8, 4, 2, 1)
 EXTRA_COLUMNS, LEAST_PANELS = 96, 4
 #: Panels that the basis has beside the wanted columns, at least, where the width of panels is chosen.
 CHOSEN_PANELS = 12
+#: Bytes of A as an array up to which LAPACK takes all pairs, or triplets, where that is faster or more accurate.
+MOST_DENSE = 256 << 20
 #: Methods by name.
 METHODS = ("auto", "lanczos", "lobpcg")
 #: Products that build the basis, where the caller does not say how many.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.asked import Sizes, sizes_of
+from ooc_chol.eigen.asked import MOST_DENSE, Sizes, sizes_of
 from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg
 from ooc_chol.eigen.operator_space import Product
@@ -39,8 +39,6 @@ from ooc_chol.precision.triples import Precision
 
 #: Rows, and bytes of the factor, up to which A is factored although nobody asked for it.
 _MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
-#: Bytes of an array of A up to which LAPACK takes all pairs where the inverse does not lead to those that are wanted.
-MOST_DENSE = 256 << 20
 #: Few digits are known of a value whose residual is more than the first times its size; one that is less than the second times
 #: the largest may be a zero.
 FEW, _LITTLE = 5e-3, 1e-6
@@ -267,10 +265,10 @@ def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, sta
         return None
     # All eigenvalues are on one side of the shift that was taken, of 0 perhaps not.
     solved = _by_inverse(product, n, inverse.sigma, inverse, near, asked._replace(start=None), sizes)
-    return None if solved.found.why_not or not _has_digits(solved.found) else solved
+    return None if solved.found.why_not or not has_digits(solved.found) else solved
 
 
-def _has_digits(found: Found) -> bool:
+def has_digits(found: Found) -> bool:
     """Tell whether residuals are small beside each value, or beside the largest where that is a zero."""
     sizes = np.abs(found.values)
     return bool((found.residuals <= FEW * np.maximum(sizes, _LITTLE * sizes.max())).all())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_chol.calls.machine import Machine
 from ooc_chol.config import whole_number
-from ooc_chol.eigen.asked import BLOCKS, CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Sizes, sizes_of, wanted_of
+from ooc_chol.eigen.asked import BLOCKS, CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, MOST_DENSE, Sizes, sizes_of, wanted_of
 from ooc_chol.eigen.lobpcg import lobpcg_capacity, lobpcg_panels
 from ooc_chol.eigen.plan import BlockChoice, EigshPlan, EigshProblem
 from ooc_chol.eigen.predictions import pass_seconds
@@ -27,6 +28,8 @@ from ooc_chol.tasks.row_blocks import RowBlocks
 HOST_BLOCK = 2
 #: Columns of the basis beside the wanted ones with an inverse, which has its eigenvalues far apart.
 INVERSE_COLUMNS = 32
+#: LAPACK takes all n pairs where k is at least n over the first, and where a sparse matrix has up to the second rows.
+MANY, MOST_SMALL = 10, 800
 
 
 class Posed(NamedTuple):
@@ -59,11 +62,15 @@ class Request(NamedTuple):
     null: int = 0  #: Null vectors of LOBPCG
     is_diagonal: bool = False  #: Whether its preconditioner is a diagonal
     check: bool = True
+    is_open: bool = False  #: Whether the caller leaves all options of Lanczos open, so that LAPACK may take all pairs
 
 
 def plan_of(posed: Posed, request: Request) -> EigshPlan:
     """The plan of a call, whatever the method; ``BudgetError`` where the budget does not hold the basis."""
     problem, n = posed.problem(request.precision), posed.n
+    if request.is_open and _is_for_lapack(posed, request.k) and 3 * 8 * n * n <= problem.budget_bytes:
+        with suppress(BudgetError):
+            return _dense(posed, problem, request)
     if request.solver == "lobpcg":
         plan = _lobpcg(posed, problem, request)
     elif request.solver == "sigma":
@@ -80,6 +87,14 @@ def plan_of(posed: Posed, request: Request) -> EigshPlan:
         advice = "give a larger one, or ask for fewer eigenpairs (k), or a smaller ncv"
         raise BudgetError(f"memory_budget of {problem.devices[0]}", plan.peak_bytes, problem.budget_bytes, advice)
     return plan
+
+
+def _is_for_lapack(posed: Posed, k: int) -> bool:
+    """Tell whether all pairs by LAPACK, on the host, are predicted to take less time than some by Lanczos."""
+    n = posed.n
+    if not posed.machine.kind.is_in_host_memory or 8 * n * n > MOST_DENSE:
+        return False
+    return MANY * k >= n or (n <= MOST_SMALL and posed.known is not None)
 
 
 #: Methods of plans by solver.

@@ -246,7 +246,7 @@ def problem_of(A: Any, where: Where, stack: ExitStack) -> AbstractProblem:
         return given
     machine = Machine(where.devices, where.memory_budget)
     operator, known = stack.enter_context(packed_operator(A, where.packed, where.replace))
-    _check_shape(operator.shape)
+    check_shape(operator.shape)
     return PackedProblem(operator, known, machine, trace=where.trace)
 
 
@@ -256,7 +256,7 @@ def posed_of(A: Any, where: Where) -> Posed:
     if given is not None:
         return given.posed
     known = known_of(A, where.packed)
-    _check_shape(known.blocks.shape)
+    check_shape(known.blocks.shape)
     return Posed(known.blocks.shape[0], known.dtype, Machine(where.devices, where.memory_budget, must_exist=False), known)
 
 
@@ -292,7 +292,7 @@ def _host_of(where: Where, what: str) -> Machine:
 
 
 def _of_operator(a: LinearOperator, machine: Machine, records: ProductTrace | None) -> GivenProblem:
-    _check_shape(a.shape)
+    check_shape(a.shape)
     _check_real(a.dtype)
 
     def product(x: NDArray[Any]) -> NDArray[Any]:
@@ -309,7 +309,7 @@ def _of_array(given: Any, machine: Machine, records: ProductTrace | None) -> Giv
     a = plain_array("A", given)
     if a.ndim != 2:
         raise TypeError(f"A is a {type(given).__name__} of {a.ndim} dimensions: {_ADVICE}")
-    _check_shape(a.shape)
+    check_shape(a.shape)
     _check_real(a.dtype)
     if not np.isfinite(a).all():
         row, column = np.argwhere(~np.isfinite(a))[0]
@@ -324,7 +324,8 @@ def _of_array(given: Any, machine: Machine, records: ProductTrace | None) -> Giv
     return GivenProblem(product, Posed(len(kept), dtype, machine), kept, records=records)
 
 
-def _check_shape(shape: tuple[int, ...]) -> None:
+def check_shape(shape: tuple[int, ...]) -> None:
+    """Raise ``ValueError`` unless a matrix is square and not empty."""
     if len(shape) != 2 or shape[0] != shape[1]:
         text = " x ".join(str(size) for size in shape)
         raise ValueError(f"A is {text}, but only square matrices have eigenvalues: give a symmetric one, or take oc.svds")
@@ -337,7 +338,7 @@ def _check_real(dtype: Any) -> None:
     if dtype is None:
         return
     if np.dtype(dtype).kind == "c":
-        advice = "a Hermitian A + iB has the eigenvalues of the real [[A, -B], [B, A]], each twice"
+        advice = "give a complex Hermitian matrix as a NumPy array, a SciPy matrix or a LinearOperator of that dtype"
         raise UnsupportedTypeError("eigsh", np.dtype(dtype).name, advice)
     if np.dtype(dtype).kind not in "biuf" or np.dtype(dtype).itemsize > 8:
         raise UnsupportedTypeError("eigsh", np.dtype(dtype).name, "give real numbers up to float64")

@@ -124,7 +124,7 @@ class SvdsReport(AbstractReport):
         rows, columns = self.shape
         yield "", f"Singular triplets of a {rows} x {columns} matrix in {self.precision}"
         if self.squared == "none":
-            yield "method", "LAPACK, since a basis would be as large as A"
+            yield "method", f"LAPACK, all {min(rows, columns)} triplets"
         else:
             yield "method", f"block Lanczos on {self.squared}, blocks of {self.block}, basis of {self.ncv} columns"
         yield "passes", f"{self.passes}, {self.restarts} restarts; {self.scans} scans of A or its transpose, residuals included"

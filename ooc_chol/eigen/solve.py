@@ -20,9 +20,20 @@ from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_
 from ooc_chol.eigen.checkpoint import KIND, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
+from ooc_chol.eigen.hermitian import complex_error, complex_pairs, is_complex, real_call
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
-from ooc_chol.eigen.methods import FEW, Asked, Solved, null_of, sigma_of, solved_by_lobpcg, solved_from_zero, solved_near
+from ooc_chol.eigen.methods import (
+    FEW,
+    Asked,
+    Solved,
+    has_digits,
+    null_of,
+    sigma_of,
+    solved_by_lobpcg,
+    solved_from_zero,
+    solved_near,
+)
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.planning import Posed, Request, check_plan, plan_of
@@ -91,6 +102,12 @@ class EigshCall:
         return replace(self, which="LM", sigma=0.0)
 
     @property
+    def is_open(self) -> bool:
+        """Whether no option of Lanczos or of another solver is given."""
+        names = ("ncv", "block", "v0", "max_passes", "preconditioner", "null", "sigma", "OPinv", "checkpoint")
+        return self.method == "auto" and self.degree == 1 and all(getattr(self, name) is None for name in names)
+
+    @property
     def where(self) -> Where:
         """Where it computes, and where A is kept."""
         return Where(self.devices, self.memory_budget, self.packed, self.replace, self.trace)
@@ -141,7 +158,7 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
     sigma = None if call.sigma is None else sigma_of(call.sigma, precision)
     preconditioner = None if call.preconditioner is None else Preconditioner(call.preconditioner, n)
     null = null_of(call.null, n)
-    request = Request(solver, wanted.k, wanted.which, precision, call.ncv, call.block, check=call.check)
+    request = Request(solver, wanted.k, wanted.which, precision, call.ncv, call.block, check=call.check, is_open=call.is_open)
     request = request._replace(
         null=0 if null is None else null.shape[1], is_diagonal=preconditioner is not None and preconditioner.diagonal is not None
     )
@@ -152,6 +169,8 @@ def planned_call(call: EigshCall) -> EigshPlan:
     """Plan that :func:`ooc_chol.plan_eigsh` returns for such a call."""
     call = call.near_zero
     call.validate()
+    if is_complex(call.A):
+        call = real_call(call)
     passes_of(call.max_passes)
     posed = posed_of(call.A, call.where)
     plan = plan_of(posed, _problem(call, posed).request)
@@ -164,6 +183,11 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
     """Eigenpairs that :func:`ooc_chol.eigsh` returns for such a call."""
     began, call = time.perf_counter(), call.near_zero
     call.validate()
+    if is_complex(call.A):
+        try:
+            return complex_pairs(call, eigenpairs(real_call(call)))
+        except NoConvergenceError as told:
+            raise complex_error(call, told) from None
     asked = Asked(passes_of(call.max_passes), call.check, trace=call.trace)
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
@@ -263,6 +287,8 @@ def _solved(
         solved = solved_near(problem, plan, wanted, asked, stack, at_restart=session.at_restart, **how)
     elif plan.method == "dense":
         solved = _all_of_it(problem, plan, wanted, stack)
+        if call.method == "auto" and of.request.precision == Precision.DDD and not has_digits(solved.found):
+            solved = solved_from_zero(problem, wanted, asked, stack) or solved._replace(notes=(_lost(solved.found),))
     else:
         solved = _by_lanczos(problem, plan, wanted, asked, of.degree, session, stack)
         if solved.found.is_hopeless and call.method == "auto" and of.request.precision == Precision.DDD:
@@ -319,6 +345,12 @@ def _all_of_it(problem: AbstractProblem, plan: EigshPlan, wanted: Wanted, stack:
     stuck = bool((whole.residuals > wanted.tol * whole.scale).any())
     why = "LAPACK's eigenvectors are no better" if stuck else ""
     return Solved(Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors, "dense", 1, problem.n)
+
+
+def _lost(found: Found) -> str:
+    """That small values are roundoff of the largest."""
+    floor = float(np.finfo(np.float64).eps) * len(found.values) * found.scale
+    return f"values below {max(floor, float(found.residuals.max())):.1g} are roundoff beside the largest, {found.scale:.3g}"
 
 
 def _checked(

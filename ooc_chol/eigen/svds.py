@@ -20,7 +20,7 @@ from ooc_chol.calls.options import checked
 from ooc_chol.calls.progress import Progress, open_reporter
 from ooc_chol.calls.report import CallBytes, CallSeconds
 from ooc_chol.config import PAGE_BYTES, whole_number
-from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, passes_of, real_number, start_of
+from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, MOST_DENSE, passes_of, real_number, start_of
 from ooc_chol.eigen.checkpoint import TRIPLETS, Checkpoint
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key, packed_key, product_key
@@ -79,6 +79,11 @@ class SvdsCall:
     trace: bool = False
     plan: SvdsPlan | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether no option of Lanczos is given."""
+        return all(each is None for each in (self.ncv, self.block, self.v0, self.max_passes, self.checkpoint))
+
     def asked(self) -> _Asked:
         """The request, checked as far as that can be without A's shape."""
         names = ("packed", "replace", "checkpoint", "memory_budget", "host_budget", "progress", "trace")
@@ -112,6 +117,7 @@ class _Run(NamedTuple):
     missed: int = 0
     why_not: str = ""
     is_whole: bool = False
+    is_lost: bool = False  #: Whether squares lose the small values
 
 
 def _asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol: float | None, max_passes: int | None) -> _Asked:
@@ -230,11 +236,15 @@ def planned_triplets(call: SvdsCall) -> SvdsPlan:
     asked = call.asked()
     host = _refuse_operator(call.A, call)
     if host is not None:
-        plan = plan_triplets(_shape_of(call.A), asked.k, asked.precision, host, None, ncv=call.ncv, block=call.block)
+        plan = plan_triplets(
+            _shape_of(call.A), asked.k, asked.precision, host, None, ncv=call.ncv, block=call.block, is_open=call.is_open
+        )
     else:
         shape, known = _known_sides(call)
         machine = Machine(call.devices, call.memory_budget, must_exist=False)
-        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, ncv=call.ncv, block=call.block)
+        plan = plan_triplets(
+            shape, asked.k, asked.precision, machine, known, ncv=call.ncv, block=call.block, is_open=call.is_open
+        )
     start_of(call.v0, min(plan.shape), plan.block)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
@@ -265,7 +275,8 @@ def triplets(call: SvdsCall) -> SingularTriplets:
         checkpoint = None if call.checkpoint is None else _checkpoint(call, key, both, sides)
         show = stack.enter_context(open_reporter(call.progress, asked.most, "svds", "pass"))
         session = Session(checkpoint=checkpoint, show=show)
-        run = _in_range(sides, lambda: _run_of(sides, asked, plan, start, call.check, session), call.checkpoint)
+        run = _in_range(sides, lambda: _run_of(sides, asked, plan, start, call, session), call.checkpoint)
+        plan = replace(plan, method="dense") if run.is_whole else plan
         sides.close()
         ended["run"] = time.perf_counter()
         starts = [began, *ended.values()]
@@ -278,13 +289,13 @@ def triplets(call: SvdsCall) -> SingularTriplets:
 def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | None, host: Machine | None) -> SvdsPlan:
     """The caller's plan, where it is of this call; or one that is made now."""
     shape, known = _shape_of(call.A) if both is None else both.a.shape, None if both is None else both.known
-    sizes = {"ncv": call.ncv, "block": call.block}
+    sizes: dict[str, Any] = {"ncv": call.ncv, "block": call.block}
     if call.plan is not None:
         check_plan(call.plan, shape, asked.k, asked.precision, known, **sizes, devices=call.devices)
         plan = call.plan
     else:
         machine = host or Machine(call.devices, call.memory_budget)
-        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, **sizes)
+        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, **sizes, is_open=call.is_open)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
 
@@ -335,13 +346,16 @@ def _in_range(sides: AbstractTwoSided, solve: Callable[[], _Run], checkpoint: An
 
 
 def _run_of(
-    sides: AbstractTwoSided, asked: _Asked, plan: SvdsPlan, start: NDArray[np.float64] | None, check: bool, session: Session
+    sides: AbstractTwoSided, asked: _Asked, plan: SvdsPlan, start: NDArray[np.float64] | None, call: SvdsCall, session: Session
 ) -> _Run:
-    """Triplets by LAPACK where a basis would be as large as A, by Lanczos elsewhere."""
+    """Triplets by LAPACK as planned, or where squares lose them and A is small; by Lanczos elsewhere."""
     if plan.method == "dense":
         check_room(plan.basis_bytes, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
         return _Run(dense_triplets(sides, asked.k, plan.block), is_whole=True)
-    return _iterated(sides, asked, plan, start, check, session)
+    run = _iterated(sides, asked, plan, start, call.check, session)
+    if run.is_lost and call.is_open and call.plan is None and 8 * sides.m * sides.n <= MOST_DENSE:
+        return run._replace(triplets=dense_triplets(sides, asked.k, plan.block), why_not="", is_whole=True)
+    return run
 
 
 def _iterated(
@@ -375,7 +389,7 @@ def _iterated(
         tighter = max(least, min(run.wanted.tol / 2, goal * smallest / largest))
         if found.why_not or tighter >= run.wanted.tol:
             space.close()
-            return reached._replace(why_not=found.why_not or _lost(triplets, asked))
+            return reached._replace(why_not=found.why_not or _lost(triplets, asked), is_lost=True)
         run.wanted = replace(run.wanted, tol=tighter)
 
 

@@ -12,11 +12,14 @@ from ooc_chol.calls.page import Line
 from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import brief_repr
-from ooc_chol.eigen.asked import Sizes, sizes_of
+from ooc_chol.eigen.asked import MOST_DENSE, Sizes, sizes_of
 from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.plan import MultiplyPlan
 from ooc_chol.sparse.planning import Devices, Known, check_plan_of, planned
+
+#: LAPACK takes all n triplets of m x n where k is at least n over the first, and where m n^2 is no more than the second.
+_MANY, _MOST_SMALL = 5, 100_000_000
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ class SvdsPlan(AbstractPlan):
         triplets = f"{self.k} singular triplet{'s' * (self.k != 1)}"
         yield "", f"Plan: {triplets} of a {rows} x {columns} matrix in {self.precision.value}"
         if self.method == "dense":
-            yield "method", "LAPACK, since a basis would be as large as A"
+            yield "method", f"LAPACK, all {min(rows, columns)} triplets"
         else:
             yield "method", f"block Lanczos on {self.squared}, blocks of {self.block}, basis of {self.ncv} columns"
         yield (
@@ -162,6 +165,12 @@ class SvdsPlan(AbstractPlan):
         yield "passes", "unknown: they depend on the singular values; the report counts them"
 
 
+def _is_for_lapack(shape: tuple[int, int], k: int, *, is_packed: bool) -> bool:
+    """Tell whether all triplets by LAPACK are predicted to take no more time than some by Lanczos, on the host."""
+    m, n = max(shape), min(shape)
+    return 8 * m * n <= MOST_DENSE and (_MANY * k >= n or (is_packed and m * n * n <= _MOST_SMALL))
+
+
 def plan_triplets(
     shape: tuple[int, int],
     k: int,
@@ -171,8 +180,11 @@ def plan_triplets(
     *,
     ncv: int | None = None,
     block: int | None = None,
+    is_open: bool = False,
 ) -> SvdsPlan:
     """The plan for B and its transpose, or for an A that multiplies by itself, on the host.
+
+    ``is_open`` lets LAPACK take all triplets where that is predicted to be faster.
 
     Raises ``BudgetError`` and ``ValueError``.
     """
@@ -184,7 +196,9 @@ def plan_triplets(
     sizes, widest = sizes_of(ncv, block, k, n), 2 if is_cheap else 8
     if block is None and sizes.block > widest:
         sizes = sizes_of(ncv, widest, k, n)
-    method = "dense" if sizes.columns + sizes.block > n else "lanczos"
+    is_dense = is_open and is_cheap and _is_for_lapack(shape, k, is_packed=known is not None)
+    is_dense = is_dense and 3 * 8 * shape[0] * shape[1] <= machine.budget_bytes
+    method = "dense" if is_dense or sizes.columns + sizes.block > n else "lanczos"
     if known is None:
         plan = SvdsPlan(shape, k, precision, method, sizes, ("host:0",), machine.budget_bytes)
     else:

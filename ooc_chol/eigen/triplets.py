@@ -45,7 +45,8 @@ def triplets_of(b: AbstractTwoSided, vectors: NDArray[np.float64]) -> Triplets:
 
 def dense_triplets(b: AbstractTwoSided, k: int, block: int) -> Triplets:
     """The k largest triplets of a matrix of few columns, by LAPACK's SVD of all of it."""
-    columns = [b.times(np.eye(b.n)[:, first : first + block], exact=True) for first in range(0, b.n, block)]
+    unit = np.eye(b.n)
+    columns = [b.times(unit[:, first : first + block], exact=True) for first in range(0, b.n, block)]
     whole = np.concatenate(columns, axis=1)
     check_magnitude(float(np.abs(whole).max()), Precision.DDD)
     u, s, vt = np.linalg.svd(whole, full_matrices=False)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import ooc_chol as oc
 from tests.inside.cli import main
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack")]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, splu
 import ooc_chol as oc
 from tests.tolerances import unit_roundoff
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack", "one_blas_thread")]
 
 HOST = {"devices": "host:0"}
 #: Powers of two about those where squares, or their roundoff, underflow or overflow, and the ends of float64.

@@ -14,7 +14,7 @@ from tests.host.eigen_matrices import BLOCKS, adjacency, check_pairs, eight_comp
 from tests.inside.eigen import lanczos
 from tests.products import share_of_examples, thorough
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack", "one_blas_thread")]
 
 HOST = {"devices": "host:0"}
 

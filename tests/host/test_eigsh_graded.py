@@ -16,7 +16,7 @@ from tests.inside.eigen import lanczos
 from tests.products import thorough
 from tests.tolerances import unit_roundoff
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack", "one_blas_thread")]
 
 HOST = {"devices": "host:0"}
 

@@ -15,7 +15,7 @@ from tests.inside.eigen import KIND, KrylovBasis
 from tests.inside.files import BlockFile, BlockFileWriter
 from tests.products import thorough
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack")]
 
 PARTS = 8
 

@@ -11,7 +11,7 @@ import ooc_chol as oc
 from tests.inside.sparse import transposed_rows
 from tests.sparse_matrices import many_chunks
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack")]
 
 ROWS, COLUMNS = 500, 380
 

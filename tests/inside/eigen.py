@@ -25,6 +25,8 @@ NAMES = {
 MODULES = {
     "early_array": "ooc_chol.eigen.early_array",
     "lanczos": "ooc_chol.eigen.lanczos",
+    "planning": "ooc_chol.eigen.planning",
+    "svds_plan": "ooc_chol.eigen.svds_plan",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

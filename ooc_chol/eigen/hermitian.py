@@ -28,7 +28,7 @@ _WIDTH = 8
 
 
 def is_complex(A: Any) -> bool:
-    """Whether it is a matrix of complex numbers that has a real form here."""
+    """Tell whether it is a matrix of complex numbers that has a real form here."""
     return (isinstance(A, np.ndarray | LinearOperator) or issparse(A)) and A.dtype is not None and A.dtype.kind == "c"
 
 

@@ -103,7 +103,7 @@ class EigshCall:
 
     @property
     def is_open(self) -> bool:
-        """Whether no option of Lanczos or of another solver is given."""
+        """True if no option of Lanczos or of another solver is given."""
         names = ("ncv", "block", "v0", "max_passes", "preconditioner", "null", "sigma", "OPinv", "checkpoint")
         return self.method == "auto" and self.degree == 1 and all(getattr(self, name) is None for name in names)
 

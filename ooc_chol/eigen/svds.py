@@ -81,7 +81,7 @@ class SvdsCall:
 
     @property
     def is_open(self) -> bool:
-        """Whether no option of Lanczos is given."""
+        """True if no option of Lanczos is given."""
         return all(each is None for each in (self.ncv, self.block, self.v0, self.max_passes, self.checkpoint))
 
     def asked(self) -> _Asked:

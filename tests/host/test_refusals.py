@@ -110,7 +110,7 @@ NOT_HERE = {
     **{
         f"toolbox.{name}": "helps applications, whose own checks come first"
         for name in (
-            *("add_words", "brief_repr", "check_outputs", "check_room", "checked", "documented", "format_bytes"),
+            *("add_words", "answering", "brief_repr", "check_outputs", "check_room", "checked", "documented", "format_bytes"),
             *("guarded_imports", "input_bytes", "input_file", "input_lines", "link_lines", "open_reporter", "progress_reporter"),
             *("input_npy", "input_npz", "install_hint", "map_in_threads", "notebook_html", "one_line", "output_file"),
             *("output_folder", "parse_bytes", "parse_json", "plain_array", "real_number", "shell_words", "whole_number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, TypeAlias, final
@@ -76,7 +77,7 @@ def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "f
 
         yield tell
     elif progress is True:
-        with _bar_class()(file=Display(sys.stderr), desc=name, unit=unit, unit_scale=True, leave=False) as bar:
+        with _bar(name, unit, unit_scale=True) as bar:
 
             def show(done: int, total: int, seconds: float) -> None:
                 bar.total = total
@@ -110,7 +111,7 @@ def open_reporter(progress: Progress, most: int, name: str, unit: str) -> Iterat
         Of ``show(done, note, seconds)``, or of None.
     """
     if progress is True:
-        with _bar_class()(file=Display(sys.stderr), desc=name, unit=unit, leave=False) as bar:
+        with _bar(name, unit) as bar:
 
             def show(done: int, note: str, seconds: float) -> None:
                 bar.set_postfix_str(note, refresh=False)
@@ -123,11 +124,52 @@ def open_reporter(progress: Progress, most: int, name: str, unit: str) -> Iterat
         yield None if told is None else lambda done, note, seconds: told(done, most, seconds)
 
 
-def _bar_class() -> Any:
-    """A bar without tqdm's monitor thread: nothing is left running when it is closed."""
+#: Seconds between two lines in a file.
+_LINE_SECONDS = 5.0
+
+
+class _Lines:
+    """Lines instead of a bar, for a file or a log: one now and then, the first once a call takes that long."""
+
+    def __init__(self, stream: Display, name: str, unit: str) -> None:
+        self._stream, self._name, self._unit = stream, name, unit
+        self.n, self.total, self._note = 0, 0, ""
+        self._began = self._told = time.monotonic()
+
+    def set_postfix_str(self, note: str, refresh: bool = True) -> None:
+        """Take words on how it goes."""
+        self._note = note
+
+    def update(self, done: int) -> None:
+        """Count what was done since."""
+        self.n += done
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Write a line, unless the last one is of just before."""
+        now = time.monotonic()
+        if now - self._told < _LINE_SECONDS:
+            return
+        self._told = now
+        how_far = f"{self.n / self.total:.0%}" if self.total else f"{self.n} {self._plural()}"
+        self._stream.write(", ".join(filter(None, [f"{self._name}: {how_far}", self._note, f"{now - self._began:.0f} s"])) + "\n")
+        self._stream.flush()
+
+    def _plural(self) -> str:
+        return self._unit if self.n == 1 else self._unit + ("es" if self._unit.endswith("s") else "s")
+
+
+@contextmanager
+def _bar(name: str, unit: str, **how: Any) -> Iterator[Any]:
+    """Show a bar where a person sees it, else lines."""
+    stream = Display(sys.stderr)
+    if not stream.isatty() and "ipykernel" not in sys.modules:  # a notebook shows a bar as a terminal does
+        yield _Lines(stream, name, unit)
+        return
     from tqdm import tqdm  # 20 ms that a run without a bar need not take
 
     class Bar(tqdm):  # type: ignore[misc]
-        monitor_interval = 0
+        monitor_interval = 0  # no thread, which would be left running
 
-    return Bar
+    with Bar(file=stream, desc=name, unit=unit, leave=False, **how) as bar:
+        yield bar

@@ -111,7 +111,7 @@ class DaskMatrix(AbstractClusterMatrix):
         futures: dict[BlockPlace, Any] = {}
         for owner in {placing.owner(place) for place in places}:
             mine = [place for place in places if placing.owner(place) == owner]
-            asked = [self._blocks[place.row, place.column] for place in mine]
+            asked = _with_their_own_tasks([self._blocks[place.row, place.column] for place in mine])
             options = {**placing.near(mine[0]), "priority": priority(mine[0])}
             futures.update(zip(mine, client.compute(asked, optimize_graph=False, **options), strict=True))
         return futures
@@ -198,6 +198,13 @@ def cluster_matrix(a: Any, lower: bool | None) -> AbstractClusterMatrix:
         return DaskMatrix(a, lower)
     source = triangle_source(a, lower)
     return ReadMatrix(source) if source.is_shared else SentMatrix(source)
+
+
+def _with_their_own_tasks(blocks: Sequence[Any]) -> list[Any]:
+    """Blocks of one array without the tasks of all its others, by the same names: what is sent to the scheduler is their own."""
+    graph = blocks[0].__dask_graph__().cull({block.key for block in blocks})
+    (layer,) = graph.layers
+    return [type(block)(block.key, graph, layer=layer) for block in blocks]
 
 
 def _known_shape(a: Any) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from functools import cache
 
 import numpy as np
@@ -123,6 +124,21 @@ def test_above_the_diagonal_of_a_dask_array_nothing_is_computed(two_workers):
     lazy = dask.array.map_blocks(made, chunks=chunks, dtype=a.dtype, meta=np.empty((0, 0)))
     with oc.cholesky(lazy, tile_size=35, client=two_workers, memory_budget="8 MiB") as factor:
         np.testing.assert_allclose(np.asarray(factor), np.linalg.cholesky(a), rtol=1e-12, atol=1e-12)
+
+
+def test_chunks_of_a_numpy_array_are_sent_with_the_blocks_that_need_them(two_workers):
+    """Not all of them with each block: the scheduler is sent A about once, which Dask would warn of each time."""
+    import dask.array
+
+    a = spd()
+    lazy = dask.array.from_array(a, chunks=70)
+    with (
+        dask.config.set({"distributed.admin.large-graph-warning-threshold": a.nbytes * 3 // 4}),
+        warnings.catch_warnings(record=True) as warned,
+    ):
+        warnings.simplefilter("always")
+        check_bits(lazy, two_workers, one_machine(a))
+    assert not [each for each in warned if "large graph" in str(each.message)]
 
 
 def test_a_dask_array_goes_to_the_client_that_is_current(two_workers):

@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 import ooc_chol as oc
 from tests.host.matrices import FAMILIES
 from tests.host.runs import ENVIRONMENT, budget_of, check_bytes
+from tests.inside.calls import progress
 from tests.inside.dense import POLICIES, store_opening
 from tests.inside.kernels import blas_identity, current_threads
 from tests.inside.tasks import Link
@@ -266,10 +267,29 @@ def test_one_worker_reports_the_very_end():
     assert calls[-1] == 1.0
 
 
-def test_progress_true_draws_a_bar_and_clears_it(capsys):
+class Terminal(io.StringIO):
+    """A stream that a person looks at."""
+
+    def isatty(self):
+        return True
+
+
+def test_progress_true_draws_a_bar_and_clears_it(monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", shown := Terminal())
+        oc.cholesky(A, tile_size=NB, progress=True)
+    assert capsys.readouterr() == ("", "") and "cholesky" in shown.getvalue() and "\n" not in shown.getvalue()
+
+
+def test_progress_in_a_file_is_a_line_now_and_then(monkeypatch, capsys):
+    """Without a terminal: none of a short call, and whole lines of a longer one, each after the pause."""
     oc.cholesky(A, tile_size=NB, progress=True)
-    captured = capsys.readouterr()
-    assert captured.out == "" and "cholesky" in captured.err
+    assert capsys.readouterr() == ("", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "_LINE_SECONDS", 0.0)
+        oc.cholesky(A, tile_size=NB, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 3 and all(re.fullmatch(r"cholesky: \d+%, \d+ s", line) for line in lines) and "100%" in lines[-1]
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2, 5])

@@ -18,6 +18,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from tests.host.eigsh_kills import PLACES, digest, matrix, solved
+from tests.inside.calls import progress
 from tests.inside.eigen import DeviceSpace
 from tests.inside.tasks import CHUNK_ROWS
 
@@ -247,10 +248,11 @@ def test_progress_is_told_at_each_restart():
     assert {total for _, total, _ in told} == {777}
 
 
-def test_a_bar_shows_passes_and_the_worst_residual(capsys):
+def test_lines_tell_passes_and_the_worst_residual(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
     solved(None, progress=True)
     shown = capsys.readouterr().err
-    assert re.search(r"eigsh: \d+pass.*residual \d\.\de[-+]\d\d", shown), shown
+    assert re.search(r"eigsh: \d+ passes, .*residual \d\.\de[-+]\d\d, \d+ s\n", shown), shown
 
 
 def test_a_report_is_a_page_and_plain_data():

@@ -10,6 +10,7 @@ NAMES = {
 }
 MODULES = {
     "machine": "ooc_chol.calls.machine",
+    "progress": "ooc_chol.calls.progress",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

@@ -22,7 +22,7 @@ Places = NDArray[np.int64]
 #: Columns of the largest subtree that is one front, zeros included.
 _SUBTREE = 32
 #: Numbers of the fronts of a batch.
-_BATCH = 1 << 22
+_BATCH = 1 << 20
 
 
 class Link(NamedTuple):
@@ -196,6 +196,8 @@ def _batches(tree: _Tree, keys: Places, columns: Places, low: Places, high: Plac
     n, fronts = tree.n, tree.first.size
     starts = np.searchsorted(keys, np.arange(fronts + 1) * n)
     width, rest = tree.end - tree.first, np.diff(starts)
+    owner = np.repeat(np.arange(fronts), rest)
+    reached = keys - owner * n
     padded = _rounded(width), _rounded(rest)
     batch_of, groups = _grouped(tree.height, *padded)
     slot = np.empty(fronts, np.int64)
@@ -206,22 +208,25 @@ def _batches(tree: _Tree, keys: Places, columns: Places, low: Places, high: Plac
         w, r = int(padded[0][members[0]]), int(padded[1][members[0]])
         within = tree.first[members, None] + np.arange(w)
         of_a = np.where(within < tree.end[members, None], columns[np.minimum(within, n - 1)], -1)
-        rows = _filled_up(keys % n if keys.size else keys, starts[members], rest[members], r)
+        rows = _filled_up(reached, starts[members], rest[members], r)
         made.append(Batch(members.size, w, r, of_a, rows, tree.first[members], none, none))
     # entries of A
     front, widths = tree.of_column[low], padded[0]
-    inside = high < tree.end[front]
-    row = np.where(inside, high - tree.first[front], widths[front] + np.searchsorted(keys, front * n + high) - starts[front])
+    row = high - tree.first[front]
+    outside = np.flatnonzero(high >= tree.end[front])
+    of = front[outside]
+    row[outside] = widths[of] + np.searchsorted(keys, of * n + high[outside]) - starts[of]
     edge = widths + padded[1] + 1
     at = (slot[front] * edge[front] + row) * edge[front] + low - tree.first[front]
     for batch, entries in zip(made, _split(batch_of[front], len(made)), strict=True):
         batch.entries, batch.at = entries, at[entries]
     # children
     child = np.flatnonzero(tree.parent >= 0)
-    owner = np.repeat(np.arange(fronts), rest)
-    above, row = tree.parent[owner], keys - owner * n
+    above = tree.parent[owner]
     local = np.where(
-        row < tree.end[above], row - tree.first[above], widths[above] + np.searchsorted(keys, above * n + row) - starts[above]
+        reached < tree.end[above],
+        reached - tree.first[above],
+        widths[above] + np.searchsorted(keys, above * n + reached) - starts[above],
     )
     pair = batch_of[tree.parent[child]] * len(made) + batch_of[child]
     by_pair = np.argsort(pair, kind="stable")

@@ -20,6 +20,7 @@ SMALL = {
     "diff_gcn": "--n 600 --seeds 2",
     "diff_domain_decomposition": "--n 1024",
     "diff_spai": "--n 8",
+    "diff_gmrf": "--n 12",
 }
 
 

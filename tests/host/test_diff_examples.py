@@ -150,3 +150,31 @@ def test_the_approximate_inverse_is_the_best_on_its_pattern(example, n, least):
     assert number(told, "least squares") == pytest.approx(least, abs=1e-5)
     entries = [int(each) for each in re.findall(r"(\d+) entries", told)]
     assert entries == [n * n + 4 * n * (n - 1)] * 2
+
+
+def test_parameters_of_a_field_are_found_within_their_errors(example):
+    module, told = example("diff_gmrf", "--n 30")
+    found = re.findall(r"^(log \w+) +(-?[\d.]+), standard error ([\d.]+);", told, flags=re.MULTILINE)
+    assert tuple(name for name, *_ in found) == module.NAMES
+    for (_, value, error), right in zip(found, module.TRUTH, strict=True):
+        assert abs(float(value) - right) <= 3 * float(error) < 3
+
+
+def test_the_likelihood_of_a_field_and_its_derivatives_are_those_of_its_dense_covariance(example):
+    import torch
+
+    module, _ = example("diff_gmrf", "--n 6")
+    y = torch.from_numpy(np.random.default_rng(1).standard_normal(36))
+    theta = torch.tensor([-0.7, 0.3, -0.4], dtype=torch.float64)
+
+    def dense(theta):
+        covariance = torch.linalg.inv(module.precision(theta, 6).to_dense()) + torch.exp(2 * theta[2]) * torch.eye(
+            36, dtype=torch.float64
+        )
+        return (torch.logdet(covariance) + y @ torch.linalg.solve(covariance, y)) / 2
+
+    def sparse(theta):
+        return module.loss(theta, y, 6)
+
+    for of in (lambda f: f(theta), lambda f: torch.func.grad(f)(theta), lambda f: torch.autograd.functional.hessian(f, theta)):
+        torch.testing.assert_close(of(sparse), of(dense), rtol=1e-10, atol=1e-10)

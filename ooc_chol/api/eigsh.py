@@ -37,6 +37,7 @@ class _Options(TypedDict, total=False):
     null: ArrayLike | None
     sigma: float | None
     OPinv: Any
+    M: Any
     packed: AnyPath | None
     replace: bool
     checkpoint: AnyPath | None
@@ -80,7 +81,7 @@ def eigsh(
     null: ArrayLike | None = None,
     sigma: float | None = None,
     OPinv: Any = None,
-    M: None = None,
+    M: Any = None,
     return_eigenvectors: bool = True,
     packed: AnyPath | None = None,
     replace: bool = False,
@@ -151,8 +152,10 @@ def eigsh(
         ``report.sigma`` and ``report.notes``.
     OPinv : LinearOperator, callable or object with a method solve, optional
         Solves with ``A - sigma I`` in place of a factor, as SciPy's ``splu`` of it does.
-    M : None
-        Refused: what SciPy calls so is the mass matrix of ``A v = w M v``, and generalized problems are not solved.
+    M : (n, n) array or SciPy matrix, optional
+        Mass matrix of the generalized problem ``A v = w M v``, symmetric and positive definite; A is an array, a SciPy matrix or
+        a ``LinearOperator`` then. It is solved on the host as ``L^-1 A L^-T``, ``M = L L^T`` by Cholesky or SuperLU; vectors have
+        ``v.T M v = 1``, residuals are in the norm of the inverse of M, and ``OPinv`` solves with ``A - sigma M``.
     return_eigenvectors : bool
         Return pairs, or the eigenvalues alone, which are computed and certified in the same way.
 
@@ -233,7 +236,7 @@ def plan_eigsh(
     null: ArrayLike | None = None,
     sigma: float | None = None,
     OPinv: Any = None,
-    M: None = None,
+    M: Any = None,
     return_eigenvectors: bool = True,
     packed: AnyPath | None = None,
     replace: bool = False,

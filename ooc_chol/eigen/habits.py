@@ -11,7 +11,7 @@ OF_EIGSH = {
     "rng": _RANDOM,
     "random_state": _RANDOM,
     "seed": _RANDOM,
-    "Minv": "generalized problems A v = w M v are not solved: give the LinearOperator of L^-1 A L^-T, M = L L^T",
+    "Minv": "M is factored: give M itself",
     "mode": "with sigma it is shift-invert, 'normal', always: leave it out",
     "X": "starting vectors are called v0",
     "num_eigenvalues": "it is called k",

@@ -107,10 +107,10 @@ def inverse_of(
     for beside in _beside(matrix, sigma, scale, which):
         shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
         if not told:
-            _check_budget(shifted, memory_budget)
-        factor, told = _factored(shifted, scale_shifted)
+            check_budget(shifted, memory_budget)
+        factor, told = factored(shifted, scale_shifted)
         if factor is not None:
-            below = None if which == "LM" else _inertia(factor)
+            below = None if which == "LM" else inertia(factor)
             return Inverse(_solve_of(factor), "SuperLU", scale, beside, abs(shifted), below)
     given, other = (float(np.ldexp(each, -power)) for each in (sigma, sigma - _MOST_SHIFT * scale_shifted))
     raise SingularMatrixError(f"A - {given!r} I", told, f"take another sigma, such as {other!r}, or OPinv")
@@ -129,7 +129,7 @@ def _beside(matrix: csc_array, sigma: float, scale: float, which: Which) -> Iter
         step *= _STEP
 
 
-def _factored(shifted: csc_array, scale: float) -> tuple[Any | None, str]:
+def factored(shifted: csc_array, scale: float) -> tuple[Any | None, str]:
     """SuperLU's factor, pivots on the diagonal where solutions are good with them; or what is wrong with all."""
     n, told = shifted.shape[0], ""
     b = np.random.default_rng(START_SEED).uniform(-1.0, 1.0, (n, min(4, n)))
@@ -158,7 +158,7 @@ def _solve_of(factor: Any) -> Solve:
     return lambda rhs: np.asarray(factor.solve(np.asfortranarray(rhs)))
 
 
-def _inertia(factor: Any) -> int | None:
+def inertia(factor: Any) -> int | None:
     """How many eigenvalues of what was factored are negative, by Sylvester's law; None where pivots left the diagonal."""
     if not np.array_equal(factor.perm_r, factor.perm_c) or _COPY_BYTES * factor.nnz > free_host_bytes():
         return None
@@ -174,19 +174,20 @@ def beside_enough(inverse: Inverse, matrix: csc_array, sigma: float, wanted: Wan
     n, which = matrix.shape[0], wanted.which
     if inverse.below is None:
         return inverse, wanted.k
-    count = _on_side(inverse.below, n, which)
+    count = on_side(inverse.below, n, which)
     if count >= wanted.k or (beside := next(islice(_beside(matrix, sigma, inverse.scale, which), 2, None), None)) is None:
         return inverse, count
     shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
-    factor, _ = _factored(shifted, inverse.scale + abs(sigma))
-    below = None if factor is None else _inertia(factor)
+    factor, _ = factored(shifted, inverse.scale + abs(sigma))
+    below = None if factor is None else inertia(factor)
     if below is None:
         return inverse, wanted.k
     moved = Inverse(_solve_of(factor), inverse.words, inverse.scale, beside, abs(shifted), below)
-    return moved, _on_side(below, n, which)
+    return moved, on_side(below, n, which)
 
 
-def _on_side(below: int, n: int, which: Which) -> int:
+def on_side(below: int, n: int, which: Which) -> int:
+    """How many of n eigenvalues are on the wanted side, where so many are below."""
     return below if which == "SA" else n - below
 
 
@@ -217,7 +218,7 @@ def _sizes(needed: int) -> tuple[int, int]:
     return needed, min(needed - 1, free_host_bytes())
 
 
-def _check_budget(shifted: csc_array, memory_budget: int | None) -> None:
+def check_budget(shifted: csc_array, memory_budget: int | None, name: str = "A - sigma I", advice: str = _ADVICE) -> None:
     """Raise where the factor does not fit; what would fit as a whole square is not looked at more closely."""
     n = shifted.shape[0]
     budget = free_host_bytes() if memory_budget is None else memory_budget
@@ -225,8 +226,8 @@ def _check_budget(shifted: csc_array, memory_budget: int | None) -> None:
         return
     size = factor_size(shifted)
     if size.nbytes > budget:
-        what = f"memory of the factor of A - sigma I, {size.entries:,} entries, {format_bytes(size.nbytes)}"
-        raise BudgetError(what, size.nbytes, budget, _ADVICE)
+        what = f"memory of the factor of {name}, {size.entries:,} entries, {format_bytes(size.nbytes)}"
+        raise BudgetError(what, size.nbytes, budget, advice)
 
 
 # what callers give
@@ -472,7 +473,7 @@ class ShiftInvert:
         """How many to look for where so many of a side are deflated: at least one, which tells of those missed, if A has it."""
         which, below = self._wanted.which, self._inverse.below
         left = max(1, k - mine)
-        return left if which == "LM" or below is None else min(left, max(0, _on_side(below, self._n, which) - mine))
+        return left if which == "LM" or below is None else min(left, max(0, on_side(below, self._n, which) - mine))
 
     def _symmetric(self, lanczos: Lanczos, start: NDArray[np.float64] | None) -> Found:
         """Run, or run on, and blame what the caller gave where it is that."""

@@ -23,6 +23,7 @@ from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.hermitian import complex_error, complex_pairs, is_complex, real_call
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
+from ooc_chol.eigen.mass import generalized_pairs, reduced_call
 from ooc_chol.eigen.methods import (
     FEW,
     Asked,
@@ -82,7 +83,7 @@ class EigshCall:
     null: ArrayLike | None = None
     sigma: float | None = None
     OPinv: Any = None
-    M: None = None
+    M: Any = None
     packed: str | os.PathLike[str] | None = None
     replace: bool = False
     checkpoint: str | os.PathLike[str] | None = None
@@ -122,11 +123,6 @@ class EigshCall:
         """Raise for what makes no sense whatever the matrix is."""
         names = ("packed", "replace", "checkpoint", "memory_budget", "host_budget", "progress", "trace")
         checked(**{name: getattr(self, name) for name in names})
-        if self.M is not None:
-            raise TypeError(
-                "generalized problems A v = w M v are not solved: give the LinearOperator of L^-1 A L^-T, M = L L^T, whose "
-                "eigenvalues they have. A preconditioner of LOBPCG is preconditioner=..."
-            )
         if self.checkpoint is not None:
             check_name(self.checkpoint, "checkpoint")
         if self.plan is not None and not isinstance(self.plan, EigshPlan):
@@ -169,6 +165,8 @@ def planned_call(call: EigshCall) -> EigshPlan:
     """Plan that :func:`ooc_chol.plan_eigsh` returns for such a call."""
     call = call.near_zero
     call.validate()
+    if call.M is not None:
+        call = reduced_call(call, only_planned=True).call
     if is_complex(call.A):
         call = real_call(call)
     passes_of(call.max_passes)
@@ -183,6 +181,9 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
     """Eigenpairs that :func:`ooc_chol.eigsh` returns for such a call."""
     began, call = time.perf_counter(), call.near_zero
     call.validate()
+    if call.M is not None:
+        reduced = reduced_call(call)
+        return generalized_pairs(reduced, eigenpairs(reduced.call))
     if is_complex(call.A):
         try:
             return complex_pairs(call, eigenpairs(real_call(call)))

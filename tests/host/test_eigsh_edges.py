@@ -141,10 +141,15 @@ BAD = [
     ({"v0": np.full(200, np.nan)}, ValueError, "v0 holds nan"),
     ({"v0": np.ones(200, dtype=complex)}, TypeError, "v0 holds complex128"),
     ({"preconditioner": scipy.sparse.eye_array(100)}, ValueError, "one end"),
-    *(
-        ({"M": scipy.sparse.eye_array(200), **others}, TypeError, "A v = w M v are not solved.*preconditioner=")
-        for others in ({}, {"which": "SA"}, {"sigma": 0.5}, {"method": "lobpcg"}, {"method": "lanczos"})
-    ),
+    ({"M": scipy.sparse.eye_array(100)}, ValueError, "M is 100 x 100, but A is 200 x 200"),
+    ({"M": np.ones(200)}, ValueError, r"M has shape \(200,\)"),
+    ({"M": LinearOperator((200, 200), matvec=abs, dtype=float)}, TypeError, "M is a .*Operator; .* an array or a SciPy matrix"),
+    ({"M": -scipy.sparse.eye_array(200)}, ValueError, "M is not positive definite.*smallest pivot is -1"),
+    ({"M": np.diag(np.arange(200.0))}, ValueError, "M is not positive definite"),
+    ({"M": np.triu(np.ones((200, 200)))}, ValueError, "M is not symmetric"),
+    ({"M": np.full((200, 200), np.nan)}, oc.errors.NonFiniteError, r"\[0, 0\]"),
+    ({"M": 1j * np.eye(200)}, TypeError, "complex128"),
+    ({"M": scipy.sparse.eye_array(200), "preconditioner": np.ones(200), "which": "SA"}, TypeError, "preconditioner is of LOBPCG"),
     ({"method": "power"}, ValueError, "method is 'power'"),
 ]
 

@@ -260,6 +260,14 @@ def test_a_side_of_sigma_with_fewer_eigenvalues_than_wanted_is_named(name, sign)
         assert pairs.report.passes <= 1000
 
 
+def test_a_side_that_only_the_callers_inverse_tells_of_is_named():
+    a = scipy.sparse.diags_array(np.arange(-2.0, 298.0)).tocsr()
+    inverse = solver(a, 0.5)
+    assert np.abs(oc.eigsh(a, 3, sigma=0.5, which="SA", OPinv=inverse).eigenvalues - [-2, -1, 0]).max() <= 1e-12
+    with pytest.raises(ValueError, match=r"A has 3 at or below 0\.5"):
+        oc.eigsh(a, 5, sigma=0.5, which="SA", OPinv=inverse)
+
+
 def test_many_copies_beside_sigma_are_passed_over_where_they_are_on_the_other_side():
     values = np.r_[np.full(40, 1.0), np.linspace(2, 3, 200), np.linspace(-2, -1, 60)]
     a = with_spectrum(values, seed=1)

@@ -1,0 +1,107 @@
+"""``A v = w M v``: SciPy's answers, with vectors that are orthonormal in M."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+import scipy.sparse.linalg as sla
+
+import ooc_chol as oc
+
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
+
+HOST = {"devices": "host:0"}
+
+
+def stiffness_and_mass(m: int, *, free: bool = False, seed: int = 0):
+    """Bilinear elements on a square of uneven cells, held at its edge or free."""
+    steps = np.random.default_rng(seed).uniform(0.5, 2.0, m + 1)
+    inner = slice(None) if free else slice(1, -1)
+    off = np.r_[-1 / steps]
+    stiff = scipy.sparse.diags_array([off, np.r_[1 / steps, 0] + np.r_[0, 1 / steps], off], offsets=[-1, 0, 1]).tocsr()
+    mass = scipy.sparse.diags_array([steps / 6, (np.r_[steps, 0] + np.r_[0, steps]) / 3, steps / 6], offsets=[-1, 0, 1]).tocsr()
+    stiff, mass = stiff[inner, inner], mass[inner, inner]
+    kron = scipy.sparse.kron
+    return (kron(stiff, mass) + kron(mass, stiff)).tocsr(), kron(mass, mass).tocsr()
+
+
+def check(a, m, pairs, exact, tol=1e-9):
+    w, v = pairs
+    a, m = (each.toarray() if scipy.sparse.issparse(each) else each for each in (a, m))
+    scale = pairs.report.scale
+    assert np.abs(w - exact).max() <= tol * scale
+    assert np.abs(v.T @ m @ v - np.eye(len(w))).max() <= 1e-8
+    lower = np.linalg.cholesky(m)
+    norms = np.linalg.norm(scipy.linalg.solve_triangular(lower, a @ v - m @ v * w, lower=True), axis=0) / scale
+    assert np.abs(norms - pairs.residuals).max() <= 1e-12 and norms.max() <= 1e-10
+    assert "M" in pairs.report.notes[-1]
+
+
+@pytest.mark.parametrize("form", ["sparse", "arrays", "an array and a sparse one", "an operator"])
+@pytest.mark.parametrize(("which", "k"), [("LM", 5), ("LA", 4), ("SA", 3), ("LA", 60)])
+def test_pairs_of_every_end_are_lapacks(form, which, k):
+    a, m = stiffness_and_mass(16)
+    exact = scipy.linalg.eigh(a.toarray(), m.toarray(), eigvals_only=True)
+    exact = exact[:k] if which == "SA" else exact[-k:]
+    given = {
+        "sparse": (a, m),
+        "arrays": (a.toarray(), m.toarray()),
+        "an array and a sparse one": (a.toarray(), m.tocoo()),
+        "an operator": (sla.aslinearoperator(a), m),
+    }[form]
+    check(a, m, oc.eigsh(given[0], k, M=given[1], which=which), exact)
+    assert np.abs(oc.eigsh(given[0], k, M=given[1], which=which, return_eigenvectors=False) - exact).max() <= 1e-9 * exact.max()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("which", ["LM", "LA", "SA"])
+def test_pairs_near_a_shift_are_scipys(which, seed):
+    a, m = stiffness_and_mass(18, seed=seed)
+    values = scipy.linalg.eigh(a.toarray(), m.toarray(), eigvals_only=True)
+    sigma = float(values[40] * 0.7 + values[41] * 0.3)
+    exact = np.sort(sla.eigsh(a.tocsc(), 5, M=m.tocsc(), sigma=sigma, which=which)[0])
+    pairs = oc.eigsh(a, 5, M=m, sigma=sigma, which=which, **HOST)
+    check(a, m, pairs, exact)
+    lu = sla.splu((a - sigma * m).tocsc())
+    check(a, m, oc.eigsh(sla.aslinearoperator(a), 5, M=m, sigma=sigma, which=which, OPinv=lu), exact)
+
+
+@pytest.mark.parametrize("options", [{"sigma": 0}, {"which": "SM"}])
+def test_free_bodies_have_their_null_vector(options):
+    a, m = stiffness_and_mass(14, free=True)
+    exact = scipy.linalg.eigh(a.toarray(), m.toarray(), eigvals_only=True)[:6]
+    pairs = oc.eigsh(a, 6, M=m, **options, **HOST)
+    check(a, m, pairs, exact)
+    assert abs(pairs.eigenvalues[0]) <= 1e-12 * pairs.report.scale
+    assert np.abs(pairs.eigenvalues[1:] / exact[1:] - 1).max() <= 1e-10
+
+
+def test_the_case_in_which_a_mass_matrix_was_taken_for_a_preconditioner():
+    n = 400
+    a = scipy.sparse.diags_array([-np.ones(n - 1), 2 * np.ones(n), -np.ones(n - 1)], offsets=[-1, 0, 1]).tocsr() * n
+    m = scipy.sparse.eye_array(n).tocsr() / n
+    assert oc.eigsh(a, 3, M=m, which="SA", **HOST).eigenvalues == pytest.approx([9.820, 39.28, 88.38], rel=1e-3)
+
+
+def test_starts_plans_and_sides_are_those_of_the_problem():
+    a, m = stiffness_and_mass(16)
+    values, vectors = scipy.linalg.eigh(a.toarray(), m.toarray())
+    check(a, m, oc.eigsh(a, 3, M=m, which="LA", v0=vectors[:, -1], **HOST), values[-3:])
+    plan = oc.plan_eigsh(a, 3, M=m, which="LA", **HOST)
+    assert plan.method == "lanczos"
+    check(a, m, oc.eigsh(a, 3, M=m, which="LA", plan=plan), values[-3:])
+    assert oc.plan_eigsh(a, 3, M=m, sigma=0, **HOST).method == "shift-invert"
+    with pytest.raises(ValueError, match=r"A has 0 at or below 0\.0"):
+        oc.eigsh(a, 3, M=m, sigma=0, which="SA", **HOST)
+    with pytest.raises(ValueError, match="OPinv"):
+        oc.eigsh(sla.aslinearoperator(a), 3, M=m, sigma=0)
+    with pytest.raises(ValueError, match="packed is the file"):
+        oc.eigsh(a, 3, M=m, packed="a.oocsr", **HOST)
+
+
+def test_a_factor_of_the_mass_that_does_not_fit_is_told():
+    a, m = stiffness_and_mass(60)
+    with pytest.raises(oc.BudgetError, match="factor of M"):
+        oc.eigsh(a, 3, M=m, memory_budget="1 MiB", **HOST)

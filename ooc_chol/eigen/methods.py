@@ -39,6 +39,10 @@ from ooc_chol.precision.triples import Precision
 
 #: Rows, and bytes of the factor, up to which A is factored although nobody asked for it.
 _MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
+#: Rows from which on a factor pays in place of LOBPCG without a preconditioner, if it has so few bytes: a second or two.
+_LEAST_ROWS, _LIGHT_FACTOR = 2000, 256 << 20
+#: By how much the length of a null vector in the span of computed ones may differ from 1.
+_NULL = 1e-8
 #: Few digits are known of a value whose residual is more than the first times its size; one that is less than the second times
 #: the largest may be a zero.
 FEW, _LITTLE = 5e-3, 1e-6
@@ -249,7 +253,37 @@ def _by_inverse(
     return Solved(found, vectors, "shift-invert", sizes.block, sizes.columns, sigma=inverse.sigma)
 
 
-def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, stack: ExitStack) -> Solved | None:
+def solved_beside_null(
+    problem: AbstractProblem, wanted: Wanted, asked: Asked, null: NDArray[np.float64], budget: int | None, stack: ExitStack
+) -> Solved | None:
+    """Lowest pairs outside known null vectors of a semidefinite A, by the inverse; None where a factor is large or fails."""
+    count = null.shape[1]
+    if problem.n < _LEAST_ROWS or wanted.which != "SA":
+        return None
+    most = min(_LIGHT_FACTOR, budget or _LIGHT_FACTOR)
+    solved = solved_from_zero(problem, replace(wanted, k=wanted.k + count), asked, stack, most_bytes=most)
+    if solved is None:
+        return None
+    v, values = solved.vectors, solved.found.values
+    _, lengths, turned = np.linalg.svd(null.T @ v)
+    if lengths.min() < 1 - _NULL:
+        return None
+    others = turned[count:].T
+    values, s = np.linalg.eigh(others.T @ (values[:, None] * others))
+    vectors = np.ascontiguousarray(v @ (others @ s))
+    residuals = _residuals(problem.exact(stack), vectors, values)
+    if (residuals > wanted.tol * solved.found.scale).any():
+        return None
+    note = (
+        "the inverse of A took the place of LOBPCG, since null vectors are known, no preconditioner is, and its factor is small"
+    )
+    found = replace(solved.found, values=values, residuals=residuals)
+    return solved._replace(found=found, vectors=vectors, notes=(*solved.notes, note))
+
+
+def solved_from_zero(
+    problem: AbstractProblem, wanted: Wanted, asked: Asked, stack: ExitStack, *, most_bytes: int = _MOST_FACTOR
+) -> Solved | None:
     """Pairs nearest 0 where that is an end of the spectrum, as the factor tells, by Lanczos on the inverse.
 
     None where A cannot be factored in little memory, has eigenvalues on both sides of 0 or of what is factored in its place, or
@@ -261,7 +295,7 @@ def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, sta
         return None
     near, product = replace(wanted, which=cast(Which, which)), problem.exact(stack)
     try:
-        inverse = inverse_of(product, n, 0.0, matrix=matrix, memory_budget=_MOST_FACTOR, which=near.which)
+        inverse = inverse_of(product, n, 0.0, matrix=matrix, memory_budget=most_bytes, which=near.which)
     except (BudgetError, SingularMatrixError):
         return None
     inverse, count = beside_enough(inverse, matrix, 0.0, replace(near, k=n))

@@ -31,6 +31,7 @@ from ooc_chol.eigen.methods import (
     has_digits,
     null_of,
     sigma_of,
+    solved_beside_null,
     solved_by_lobpcg,
     solved_from_zero,
     solved_near,
@@ -280,7 +281,8 @@ def _solved(
     session = Session(checkpoint=checkpoint, show=show)
     if of.solver == "lobpcg":
         how: dict[str, Any] = {"preconditioner": of.preconditioner, "null": of.null}
-        solved = solved_by_lobpcg(problem, plan, wanted, asked, stack, at_step=session.at_step, **how)
+        near = _beside_null(call, problem, of, asked, stack)
+        solved = near or solved_by_lobpcg(problem, plan, wanted, asked, stack, at_step=session.at_step, **how)
     elif of.solver == "sigma":
         budget = None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")
         assert of.sigma is not None
@@ -302,6 +304,16 @@ def _solved(
     report = session.report(solved._replace(found=found), plan, wanted, problem, key)
     records = space.trace if isinstance(space, DeviceSpace) else problem.trace()
     return _checked(found, vectors, wanted, of.request.precision, report, report.traced(records) if records else None)
+
+
+def _beside_null(call: EigshCall, problem: AbstractProblem, of: _Problem, asked: Asked, stack: ExitStack) -> Solved | None:
+    """Pairs by the inverse where LOBPCG would have null vectors alone, on the host, and nobody asked for its ways."""
+    ways = call.preconditioner, call.v0, call.ncv, call.block, call.max_passes
+    is_open = call.method == "auto" and of.request.precision == Precision.DDD and all(each is None for each in ways)
+    if of.null is None or not is_open or not all(name.startswith("host") for name in problem.devices):
+        return None
+    budget = None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")
+    return solved_beside_null(problem, of.wanted, asked, of.null, budget, stack)
 
 
 def _key(

@@ -122,6 +122,31 @@ def test_all_null_vectors_of_a_disconnected_graph_are_left_out():
     assert np.abs(pairs.eigenvalues - expected).max() <= 1e-8
 
 
+def test_the_inverse_takes_the_place_of_hundreds_of_passes_beside_null_vectors():
+    a, values = grid(60, 50)
+    ones = np.ones(a.shape[0])
+    pairs = oc.eigsh(a, 5, which="SA", null=ones, **HOST)
+    check_pairs(a, pairs, 1e-12)
+    assert pairs.report.method == "shift-invert" and "took the place of LOBPCG" in pairs.report.notes[-1]
+    assert np.abs(pairs.eigenvalues - values[1:6]).max() <= 1e-12
+    assert np.abs(ones @ pairs.eigenvectors).max() <= 1e-8
+    asked = oc.eigsh(a, 5, which="SA", null=ones, method="lobpcg", tol=1e-8, **HOST)
+    assert asked.report.method == "lobpcg" and np.abs(asked.eigenvalues - pairs.eigenvalues).max() <= 1e-6
+    slope = np.arange(a.shape[0], dtype=float)  # no null vector: what is orthogonal to it is looked at, as LOBPCG does
+    for options in ({"null": slope}, {"null": ones, "block": 4}, {"null": ones, "precision": "FFF"}):
+        given = oc.eigsh(a, 2, which="SA", tol=1e-3, **options, **HOST)
+        assert given.report.method == "lobpcg" and not given.report.notes
+
+
+def test_zeros_beyond_the_null_vectors_that_are_known_are_found_by_the_inverse():
+    a, ones = components(900, 700, 800)
+    pairs = oc.eigsh(a, 3, which="SA", null=ones[:, :2], **HOST)
+    check_pairs(a, pairs, 1e-10)
+    assert pairs.report.method == "shift-invert"
+    assert abs(pairs.eigenvalues[0]) <= 1e-10 < 1e-2 < pairs.eigenvalues[1]
+    assert np.abs(ones[:, :2].T @ pairs.eigenvectors).max() <= 1e-8
+
+
 def test_clustered_eigenvalues_are_found_with_orthonormal_vectors():
     values = np.concatenate([1 + 1e-9 * np.arange(4), np.linspace(2, 30, 596)])
     a = with_spectrum(values, seed=3)

@@ -304,4 +304,4 @@ def sample(pattern: Pattern, values: Any, z: Any, *, apply: Apply = run) -> Any:
     of_l, lower, _ = cholesky(pattern, values, apply=apply)
     x = triangular_solve(of_l, lower, z, trans=True, apply=apply)
     places = fronts_of(pattern).position
-    return x[IndexArray(places).on(x) if is_cupy(x) else places]
+    return x[IndexArray(places.copy()).on(x) if is_cupy(x) else places]

@@ -21,6 +21,9 @@ Places = NDArray[np.int64]
 
 #: Columns of the largest subtree that is one front, zeros included.
 _SUBTREE = 32
+#: Entries of a column of L that may go with the one before in any case, and what share of entries may be zeros otherwise.
+_SMALL_COUNT, _FILLED = 16, 1.2
+_MOST_ENTRIES = np.iinfo(np.int32).max
 #: Numbers of the fronts of a batch.
 _BATCH = 1 << 20
 
@@ -121,6 +124,8 @@ def _ordered(pattern: Pattern) -> tuple[Places, Places, Places]:
     """Columns in the order of elimination, with parent and count of each in L; subtrees are contiguous."""
     if not pattern.n_rows:
         return (np.zeros(0, np.int64),) * 3
+    if pattern.nnz > _MOST_ENTRIES:
+        raise ValueError(f"{pattern.name} has {pattern.nnz} entries, but SuperLU orders them in int32, up to {_MOST_ENTRIES}")
     shape, ones = pattern.shape, np.ones(pattern.nnz)
     a = csc_array((ones, pattern.indices, pattern.indptr.astype(np.int32)), shape=shape)
     order = elimination_order(a)
@@ -146,9 +151,9 @@ class _Tree:
                 sizes[parent] += sizes[column]
         size = np.asarray(sizes, np.int64)
         small = size <= _SUBTREE
-        starts = ~small
-        # A column with the rows of the one before it, which is its child, goes with it.
-        starts[1:] &= ~((parents[:-1] == np.arange(1, n)) & ~small[:-1] & (counts[:-1] == counts[1:] + 1))
+        follows = np.zeros(n, bool)  # a column after its child, both above the small subtrees
+        follows[1:] = (parents[:-1] == np.arange(1, n)) & ~small[:-1]
+        starts = ~small & ~_joined(follows, counts)
         tops = np.flatnonzero(small & ((parents < 0) | ~small[parents]))
         starts[tops - size[tops] + 1] = True
         self.n = n
@@ -162,6 +167,26 @@ class _Tree:
             if parent >= 0:
                 heights[parent] = max(heights[parent], heights[front] + 1)
         self.height = np.asarray(heights, np.int64)
+
+
+def _joined(follows: NDArray[np.bool_], counts: Places) -> NDArray[np.bool_]:
+    """Columns that go with the one before: they have its rows, or zeros that are few or cost little."""
+    joined = np.zeros(counts.size, bool)
+    width = entries = 0
+    at = np.flatnonzero(follows)
+    last = -1
+    for column, count, before in zip(at.tolist(), counts[at].tolist(), counts[at - 1].tolist(), strict=True):
+        if column - 1 != last:  # the front of a column that follows none
+            width, entries = 1, before
+        last = column
+        filled = (width + 1) * count + width * (width + 1) // 2
+        is_small = width < _SUBTREE and count <= _SMALL_COUNT
+        if before == count + 1 or is_small or filled <= _FILLED * (entries + count):
+            joined[column] = True
+            width, entries = width + 1, entries + count
+        else:
+            width, entries = 1, count
+    return joined
 
 
 def _rows_of_fronts(tree: _Tree, low: Places, high: Places) -> Places:

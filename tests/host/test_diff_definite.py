@@ -68,11 +68,18 @@ def test_a_row_that_all_others_meet_and_blocks_that_do_not_meet() -> None:
     check_against_dense(csr_array(np.eye(50) + 0.01))
 
 
-def test_l_has_the_entries_that_elimination_makes_and_no_others() -> None:
-    pattern, _ = entries(poisson(12))
-    of_l, _, order = diff.cholesky(pattern, entries(poisson(12) + eye_array(144))[1])
+def test_long_chains_are_few_batches() -> None:
+    pattern, values = entries(diags_array([-1.0, 0.1, 4.0, 0.1, -1.0], offsets=[-2, -1, 0, 1, 2], shape=(20_000, 20_000)))
+    assert len(fronts_of(pattern).batches) <= 400
+    assert np.sum(values * diff.selected_inverse(pattern, values)) == pytest.approx(20_000, rel=1e-12)  # the trace of A A^-1
+
+
+@pytest.mark.parametrize("a", [poisson(12), poisson(40), diags_array([1.0, 5.0, 1.0], offsets=[-3, 0, 3], shape=(500, 500))])
+def test_l_has_the_entries_that_elimination_makes_and_no_others(a: Any) -> None:
+    pattern, values = entries(a + eye_array(a.shape[0]))
+    of_l, _, order = diff.cholesky(pattern, values)
     filled = dense(pattern, np.ones(pattern.nnz))[order][:, order] != 0
-    for column in range(144):
+    for column in range(len(filled)):
         below = np.flatnonzero(filled[column + 1 :, column]) + column + 1
         filled[np.ix_(below, below)] = True
     assert np.array_equal(dense(of_l, np.ones(of_l.nnz)) != 0, np.tril(filled))

@@ -34,25 +34,25 @@ def opened(machine, shape, precision, svt="auto"):
         kernels.close()
 
 
-def lowered(machine, slices, lam, svt, precision=FDF, basis=None, shrinkage="soft"):
+def lowered(machine, slices, lam, svt, precision=FDF, basis=None, shrinkage="soft", **how):
     """Slices with singular values lowered, ranks and flags; a basis is changed in place."""
     count, m, n = slices.shape
     with opened(machine, (count, count, m, n), precision, svt) as kernels:
         given = machine.bring(np.ascontiguousarray(slices, precision.storage))
         ranks, flags = (machine.bring(np.full(count, 77, np.int32)) for _ in range(2))
         start = None if basis is None else machine.bring(basis)
-        kernels.threshold(machine.stream(), given, lam, ranks, flags, basis=start, shrinkage=shrinkage)
+        kernels.threshold(machine.stream(), given, lam, ranks, flags, basis=start, shrinkage=shrinkage, **how)
         made = machine.take(given), machine.take(ranks), machine.take(flags)
         if basis is not None:
             basis[...] = machine.take(start)
     return made
 
 
-def norms(machine, slices, precision=FDF, svt="gram64"):
+def norms(machine, slices, precision=FDF, svt="gram64", **how):
     count, m, n = slices.shape
     with opened(machine, (count, count, m, n), precision, svt) as kernels:
         out = machine.bring(np.full(count, np.nan))
-        kernels.norms(machine.stream(), machine.bring(np.ascontiguousarray(slices, precision.storage)), out)
+        kernels.norms(machine.stream(), machine.bring(np.ascontiguousarray(slices, precision.storage)), out, **how)
         return machine.take(out)
 
 
@@ -151,6 +151,35 @@ def thresholds_are_those_of_svd(machine, svt, precision, size, lam, shrinkage="s
         errors = np.linalg.norm(made - expected, axis=(1, 2)) / np.linalg.norm(slices, axis=(1, 2))
         assert errors.max() <= (WIDE_RTOL if precision is DDD else THRESHOLD_RTOL)
         assert ranks.tolist() == kept.tolist()
+
+
+def joined_slices_are_one_matrix(machine, svt, precision, size, *, across=False):
+    """Runs of slices are lowered as the matrix of all of them, whatever basis of their span they are; others by themselves."""
+    runs = (range(1, 4), range(5, 7))
+    common = low_rank(1, *size, 3, 0.0)[0]
+    slices = conditioned(8, *size, least=1e-3)
+    slices[1:4] = [common, 0.5 * common, 0.2 * slices[3]]
+    turn = np.linalg.qr(np.random.default_rng(9).standard_normal((3, 3)))[0]
+    turned = slices.copy()
+    turned[1:4] = np.tensordot(turn, slices[1:4], 1)
+    is_tall = (size[0] >= size[1]) != across
+    for given in (slices, turned):
+        given = given.astype(precision.storage)
+        expected, kept = exact(given, 0.03)
+        sizes = np.linalg.norm(given.astype(float), 2, axis=(1, 2))
+        for run in runs:
+            own = slice(run.start, run.stop)
+            matrix = (np.concatenate if is_tall else np.hstack)(list(given[own]))
+            (whole,), rank = exact(matrix[None], 0.03)
+            expected[own], kept[own] = np.split(whole, len(run), axis=0 if is_tall else 1), rank
+            by_itself = (np.concatenate if size[0] >= size[1] else np.hstack)(list(given[own])).astype(float)
+            sizes[own] = np.linalg.norm(by_itself, 2)
+        basis = empty_basis(given, machine) if svt == "subspace" else None
+        for _ in range(2 if svt == "subspace" else 1):
+            made, ranks, _ = lowered(machine, given, 0.03, svt, precision, basis, joined=runs, across=across)
+            assert relative_errors(made, expected).max() <= (WIDE_RTOL if precision is DDD else 10 * THRESHOLD_RTOL)
+            assert ranks.tolist() == kept.tolist()
+        assert np.allclose(norms(machine, given, precision, svt, joined=runs), sizes, rtol=1e-9)
 
 
 def edges_of_lambda(machine, svt, size):

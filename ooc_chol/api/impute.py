@@ -76,7 +76,7 @@ def impute(
         The transform, or a graph as :class:`GraphFourier` takes it, all of whose eigenvectors are then computed.
     n_lambdas : int
         Values of lambda. The first is s_1, the largest singular value of any slice of ``U.T Y``, Y being X with zeros where
-        nothing is observed.
+        nothing is observed; slices of one eigenvalue count as one matrix.
     decay : float
         Each value is this share of the last one.
     max_inner : int
@@ -151,6 +151,9 @@ def impute(
     it errs less than "soft"; to the end it fits the noise sooner. The run ends at
     ``lambda <= 8 u sqrt(max(m, n)) s_1``, u the unit roundoff of storage: there singular values are those of roundings.
 
+    Slices that share a multiple eigenvalue are thresholded as one matrix, put together along their longer side, so that results
+    do not depend on the choice of its eigenvectors; square ones are put together along either side in turns, but by "subspace".
+
     Entries so small or so large that fourth powers of them are zero or infinite are divided by a power of two, which changes no
     digit of the result.
 
@@ -188,7 +191,7 @@ def impute(
     planned = plan_tensor(problem, machine, work_folder) if plan is None else plan_that_fits(plan, problem, machine, work_folder)
     check_host_budget(planned, how["host_budget"], machine)
     parts["plan"] = time.perf_counter() - began
-    facts = (given, fourier.basis, schedule, route, first, before, planned.devices[0])
+    facts = (given, fourier, schedule, route, first, before, planned.devices[0])
     key = arithmetic_key(*facts, entries=False)
     if given.mask.all():
         return as_it_is(X, planned, key, parts).ended(since)
@@ -202,7 +205,7 @@ def impute(
             kept = Checkpoint(checkpoint, arithmetic_key(*facts, entries=True), given.incomplete, replace=how["replace"])
         parts["checkpoints"] = time.perf_counter() - began
         begun = Begun(planned, key, len(given.unreached(fourier)), since, time.perf_counter(), parts)
-        space = stack.enter_context(space_of(planned, given, fourier.basis, work_folder, trace=how["trace"]))
+        space = stack.enter_context(space_of(planned, given, fourier, work_folder, trace=how["trace"]))
         found = ImputationRun(space, given, schedule, kept, callback, show, begun).run(first, before)
     return found.ended(since)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,8 @@ def check_threshold(
     basis: Tile | None,
     *,
     shrinkage: Shrinkage,
+    joined: Sequence[range] = (),
+    across: bool = False,
 ) -> None:
     """Refuse what are no slices, and results and a warm start of other lengths."""
     check_slices(kernels, slices)
@@ -77,10 +80,20 @@ def check_threshold(
     if not (math.isfinite(lam) and lam >= 0):
         raise ValueError(f"lam is {lam}, but singular values are lowered by a finite number of at least 0")
     check_shrinkage(shrinkage)
+    check_joined(kernels, len(slices), joined)
+    if across and (basis is not None or kernels.shape.rows != kernels.shape.columns):
+        raise ValueError("slices are seen the other way round where they are square and have no warm start")
     if basis is not None:
         if kernels.svt != "subspace":
             raise ValueError(f'a basis was given to the route "{kernels.svt}", but only "subspace" has a warm start')
         _check_whole("basis", basis, np.dtype(np.float64), (len(slices), kernels.shape.order, kernels.basis_columns))
+
+
+def check_joined(kernels: AbstractTensorKernels, count: int, joined: Sequence[range]) -> None:
+    """Refuse runs of slices that are none, or cross the end of a group."""
+    for run in joined:
+        if not 0 <= run.start < run.stop <= count or run.start // kernels.group != (run.stop - 1) // kernels.group:
+            raise ValueError(f"slices {run.start} to {run.stop - 1} are not among the {count} of a group")
 
 
 def check_shrinkage(shrinkage: object) -> None:

@@ -18,6 +18,7 @@ from ooc_chol.files.positional_io import package_version
 from ooc_chol.kernels.interfaces.tensors import Svt
 from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.memory.block_files import BlockFile
+from ooc_chol.tensors.fourier import GraphFourier
 from ooc_chol.tensors.problem import Given
 from ooc_chol.tensors.schedule import LambdaRow, Schedule
 from ooc_chol.tensors.space import AbstractTensorSpace
@@ -40,7 +41,7 @@ class Resumed(NamedTuple):
 
 def arithmetic_key(
     given: Given,
-    basis: NDArray[np.float64],
+    fourier: GraphFourier,
     schedule: Schedule,
     svt: Svt,
     first: float | None,
@@ -57,11 +58,13 @@ def arithmetic_key(
 
     tensor = of(given.observed.shape, "observed", lambda: _contents(given.observed, given.mask))
     taken = {"power": given.power, "center": given.center and given.center.hex()}
+    basis = fourier.basis
+    joined = {"eigenspaces": sum(map(len, fourier.eigenspaces))} if fourier.eigenspaces else {}
     begun = "zero" if start is None else _contents(start, ~given.mask) if entries else "given"
     return {
         "tensor": tensor | {name: value for name, value in taken.items() if value},
         "mask": of(given.mask.shape, "checksum", lambda: xxhash.xxh3_64_hexdigest(given.mask.data)),
-        "graph": of(basis.shape, "checksum", lambda: xxhash.xxh3_64_hexdigest(np.ascontiguousarray(basis).data)),
+        "graph": of(basis.shape, "checksum", lambda: xxhash.xxh3_64_hexdigest(np.ascontiguousarray(basis).data)) | joined,
         "schedule": schedule.key(),
         "first_lambda": "s_1" if first is None else float(first).hex(),
         "start": begun,

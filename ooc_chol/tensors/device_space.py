@@ -15,7 +15,7 @@ from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.registry import device_kind, open_device, page_locked
 from ooc_chol.interfaces import AbstractEvent, Tile, Turns
 from ooc_chol.kernels.host.blas import host_threads
-from ooc_chol.kernels.interfaces.tensors import Shrinkage, Slices, TensorDevice
+from ooc_chol.kernels.interfaces.tensors import Shrinkage, Slices, TensorDevice, runs_within, within_groups
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.team import ThreadTeam
@@ -44,7 +44,15 @@ class DeviceTensorSpace(AbstractTensorSpace):
     others. A call that fails or is interrupted closes the space. Raises ``BudgetError``, ``TierError`` and ``ValueError``.
     """
 
-    def __init__(self, plan: TensorPlan, basis: NDArray[Any], *, folder: AnyPath | None = None, trace: bool = False) -> None:
+    def __init__(
+        self,
+        plan: TensorPlan,
+        basis: NDArray[Any],
+        *,
+        folder: AnyPath | None = None,
+        trace: bool = False,
+        eigenspaces: Sequence[range] = (),
+    ) -> None:
         problem = plan.problem
         self.plan, self.shape, self.precision = plan, problem.shape, problem.precision
         self.svt, self.devices, self._seconds = problem.svt, plan.devices, TensorSeconds()
@@ -55,6 +63,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
             raise ValueError(
                 f"folder is {folder!s:.200}, but the plan keeps what devices do not in {plan.tier}: they go together"
             )
+        self.joined = within_groups(eigenspaces, problem.group)
         self._is_traced = trace
         self._run = Pass("impute", is_traced=trace)
         self._planned: dict[str, int] = {}
@@ -146,7 +155,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
 
         def use(part: TensorPart, group: int, slices: Slices, _: Tile | None) -> Turns:
             begun = part.track.now(part.computing)
-            part.device.kernels.norms(part.computing, slices, part.norms(group))
+            part.device.kernels.norms(part.computing, slices, part.norms(group), joined=self._joined_of(group))
             part.tell_work(begun, f"norms {group}")
             yield None
 
@@ -158,6 +167,11 @@ class DeviceTensorSpace(AbstractTensorSpace):
         self._wait()
         return norms[:, 0]
 
+    def _joined_of(self, group: int) -> list[range]:
+        """Runs of a group, counted from its first slice."""
+        rows = self.plan.problem.slices(range(group, group + 1))
+        return runs_within(self.joined, slice(rows.start, rows.stop))
+
     def largest(self) -> float:
         """Largest singular value of any slice of ``U.T Y``, as it was when Y was loaded."""
         return self._loaded()
@@ -167,14 +181,16 @@ class DeviceTensorSpace(AbstractTensorSpace):
             raise ValueError("nothing is loaded in this space: call load first")
         return self._largest
 
-    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
+    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft", number: int = 0) -> StepFigures:
         """Wait for the devices at the end."""
         self._loaded()
+        across = self._is_across(number)
 
         def use(part: TensorPart, group: int, slices: Slices, warm: Tile | None) -> Turns:
             begun = part.track.now(part.computing)
             lower = part.device.kernels.threshold_in_turns
-            yield from lower(part.computing, slices, lam, *part.counts(group), basis=warm, shrinkage=shrinkage)
+            how: dict[str, Any] = {"shrinkage": shrinkage, "joined": self._joined_of(group), "across": across}
+            yield from lower(part.computing, slices, lam, *part.counts(group), basis=warm, **how)
             part.tell_work(begun, f"threshold {group}")
 
         with self._holding.guarded():

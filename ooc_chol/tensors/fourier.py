@@ -64,6 +64,8 @@ class GraphFourier:
         Which Laplacian.
     weights : (N, N) csr_array
         The graph, as it was taken: float64, symmetric to the bit.
+    eigenspaces : tuple of range
+        Columns of the basis that share an eigenvalue and a component, where these are several: their choice is free.
     labels : (N,) array
         Number of the connected component of each vertex.
     devices : tuple of str
@@ -122,6 +124,9 @@ class GraphFourier:
         self.eigenvalues: NDArray[np.float64]
         self.basis: NDArray[np.float64]
         self.eigenvalues, self.basis = _merged(parts, n, count)
+        adjacent = [each for space in multiple_spaces(self) for each in np.split(space, np.flatnonzero(np.diff(space) > 1) + 1)]
+        runs = sorted((int(each[0]), len(each)) for each in adjacent if len(each) > 1)
+        self.eigenspaces = tuple(range(first, first + count) for first, count in runs)
 
     @property
     def n_vertices(self) -> int:
@@ -354,13 +359,18 @@ def _dense_laplacian(part: csr_array, normalized: bool) -> NDArray[np.float64]:
 
 
 def _merged(parts: list[_Part], n: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The ``count`` smoothest eigenvectors of all components, each zero outside of its own."""
+    """The ``count`` smoothest eigenvectors of all components, each zero outside of its own.
+
+    Of eigenvalues that are one those of a component stand side by side.
+    """
     values = np.concatenate([part.values for part in parts])
     owners = np.repeat(np.arange(len(parts)), [len(part.values) for part in parts])
     columns = np.concatenate([np.arange(len(part.values)) for part in parts])
     chosen = np.argsort(values, kind="stable")[:count]
+    numbers = np.cumsum(np.diff(values[chosen], prepend=values[chosen[0]]) > _SAME * max(float(np.abs(values).max()), 1e-300))
+    frequencies, chosen = values[chosen], chosen[np.lexsort((owners[chosen], numbers))]
     basis = np.zeros((n, len(chosen)))
     for number, part in enumerate(parts):
         places = np.flatnonzero(owners[chosen] == number)
         basis[np.ix_(part.rows, places)] = part.vectors[:, columns[chosen[places]]]
-    return values[chosen], basis
+    return frequencies, basis

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.host import HostStream
-from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape
+from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape, within_groups
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
@@ -46,9 +46,11 @@ class HostTensorSpace(AbstractTensorSpace):
         folder: AnyPath | None = None,
         device: str = "host:0",
         trace: bool = False,
+        eigenspaces: Sequence[range] = (),
     ) -> None:
         self.shape, self.precision = TensorShape(len(basis), basis.shape[1], *slices), precision
         self._kernels = tensor_kernels(device, self.shape, precision, svt, threads)
+        self.joined = within_groups(eigenspaces, self._kernels.group)
         self.svt, self.devices, self.seconds = self._kernels.svt, (device,), TensorSeconds()
         self._is_traced, self._run = trace, Pass("impute", is_traced=trace)
         self._track = self._run.track(device, BlockNames("X", "memory" if folder is None else "file"))
@@ -82,7 +84,7 @@ class HostTensorSpace(AbstractTensorSpace):
         self._transform()
         norms = np.zeros(self.shape.components)
         with self._timed("threshold"), self._told("norms"):
-            self._kernels.norms(self._stream, self._slices, norms)
+            self._kernels.norms(self._stream, self._slices, norms, joined=self.joined)
         self._largest = float(norms.max(initial=0.0))
         if not np.isfinite(self._largest):
             raise self._not_finite(np.flatnonzero(~np.isfinite(norms)))
@@ -94,11 +96,12 @@ class HostTensorSpace(AbstractTensorSpace):
         """s_1, which :meth:`load` found."""
         return self._largest
 
-    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
+    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft", number: int = 0) -> StepFigures:
         """A threshold of all slices, and a scan of panels: back, fill in, forward."""
         figures = self._ranks, self._flags
+        how: dict[str, Any] = {"shrinkage": shrinkage, "joined": self.joined, "across": self._is_across(number)}
         with self._timed("threshold"), self._told("threshold"):
-            self._kernels.threshold(self._stream, self._slices, lam, *figures, basis=self._warm, shrinkage=shrinkage)
+            self._kernels.threshold(self._stream, self._slices, lam, *figures, basis=self._warm, **how)
         if (self._flags < 0).any():
             raise self._not_finite(np.flatnonzero(self._flags < 0))
         self._transform(momentum)

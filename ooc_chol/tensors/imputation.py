@@ -20,6 +20,7 @@ from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.process.interrupts import HeldInterrupts
 from ooc_chol.tensors.checkpoint import Checkpoint
 from ooc_chol.tensors.device_space import DeviceTensorSpace
+from ooc_chol.tensors.fourier import GraphFourier
 from ooc_chol.tensors.host_space import HostTensorSpace
 from ooc_chol.tensors.plan import TensorPlan
 from ooc_chol.tensors.problem import Given, check_finite, real_tensor
@@ -43,14 +44,15 @@ Callback: TypeAlias = Callable[[LambdaRow, Callable[[], NDArray[Any]]], object]
 
 
 def space_of(
-    plan: TensorPlan, given: Given, basis: NDArray[np.float64], folder: AnyPath | None, *, trace: bool
+    plan: TensorPlan, given: Given, fourier: GraphFourier, folder: AnyPath | None, *, trace: bool
 ) -> AbstractTensorSpace:
     """Where the tensor is imputed, as the plan says: whole arrays of the host, or devices."""
     if not plan.is_whole:
-        return DeviceTensorSpace(plan, basis, folder=folder, trace=trace)
+        return DeviceTensorSpace(plan, fourier.basis, folder=folder, trace=trace, eigenspaces=fourier.eigenspaces)
     slices, (device,) = given.observed.shape[1:], plan.devices
     how: dict[str, Any] = {"threads": host_threads(1), "folder": folder, "device": device, "trace": trace}
-    return HostTensorSpace(basis, (slices[0], slices[1]), given.precision, plan.problem.svt, **how)
+    how["eigenspaces"] = fourier.eigenspaces
+    return HostTensorSpace(fourier.basis, (slices[0], slices[1]), given.precision, plan.problem.svt, **how)
 
 
 def as_it_is(X: Any, plan: TensorPlan, key: Mapping[str, Any], parts: Mapping[str, float]) -> Imputed:

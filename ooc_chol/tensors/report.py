@@ -111,7 +111,7 @@ class ImputeReport(AbstractReport):
     observed : float
         Share of entries that were observed.
     largest : float
-        s_1, the largest singular value of any slice of the transform of what was observed.
+        s_1, the largest singular value of any slice of the transform of what was observed, or of those of one eigenvalue.
     floor : float
         Value of lambda at which a run ends, in the same units.
     stopped : str

@@ -58,7 +58,7 @@ class LambdaRow:
     steps : int
         Steps that were done.
     mean_rank : float
-        Singular values above it in the last step, a slice.
+        Singular values above it in the last step, a slice; slices of one eigenvalue have those of the matrix of all of them.
     change : float
         Of the last step: mean square of changes of missing entries, as a share of the mean square of all entries.
     full_route : float
@@ -127,19 +127,25 @@ def descend(
         lam = schedule.lam(len(history), first)
         if lam <= floor:
             return NOISE_FLOOR
-        history.append(_steps(space, schedule, lam, missing, at_step))
+        before = sum(row.steps for row in history)
+        history.append(_steps(space, schedule, lam, missing, at_step, before))
         if at_lambda(history[-1]):
             return CALLBACK
     return ALL_LAMBDAS
 
 
 def _steps(
-    space: AbstractTensorSpace, schedule: Schedule, lam: float, missing: float, at_step: Callable[[StepFigures], None]
+    space: AbstractTensorSpace,
+    schedule: Schedule,
+    lam: float,
+    missing: float,
+    at_step: Callable[[StepFigures], None],
+    before: int,
 ) -> LambdaRow:
-    """The steps for one value."""
+    """The steps for one value, ``before`` others."""
     since, full, steps = time.perf_counter(), 0, 0
     while True:
-        figures = space.step(lam, schedule.momentum, schedule.shrinkage)
+        figures = space.step(lam, schedule.momentum, schedule.shrinkage, before + steps)
         steps, full = steps + 1, full + figures.full_route
         at_step(figures)
         change = figures.change / (missing * figures.size) if figures.size else 0.0

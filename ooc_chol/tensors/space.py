@@ -48,6 +48,7 @@ class AbstractTensorSpace(AbstractClosing):
     devices: tuple[str, ...]
     seconds: TensorSeconds
     trace: Trace | None
+    joined: tuple[range, ...]  #: Slices of Z that are lowered as one matrix, within groups
 
     @abstractmethod
     def load(
@@ -63,10 +64,11 @@ class AbstractTensorSpace(AbstractClosing):
         """Largest singular value of any slice of ``U.T Y``, where Y is what was loaded, with zeros where nothing is observed."""
 
     @abstractmethod
-    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
+    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft", number: int = 0) -> StepFigures:
         """Lower singular values of all slices of Z as ``lam`` and ``shrinkage`` say, transform back, fill in X, transform that.
 
-        Raises ``NonFiniteTensorError``: singular values of a slice are no finite numbers.
+        ``number`` counts steps from 0: where slices are joined and square, every other step sees them the other way round. Raises
+        ``NonFiniteTensorError``: singular values of a slice are no finite numbers.
         """
 
     @abstractmethod
@@ -94,6 +96,11 @@ class AbstractTensorSpace(AbstractClosing):
     @abstractmethod
     def close(self) -> None:
         """End all threads and free all memory but what :meth:`take` gave; a second call does nothing."""
+
+    def _is_across(self, number: int) -> bool:
+        """Tell whether a step sees slices the other way round; the warm start of subspaces is of one way alone."""
+        is_free = self.shape.rows == self.shape.columns and self.svt != "subspace"
+        return bool(self.joined) and is_free and number % 2 == 1
 
     def _trace_of(self, run: Pass) -> Trace:
         """Trace of what a space has done in a run."""

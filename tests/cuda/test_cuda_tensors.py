@@ -59,6 +59,15 @@ def test_the_certificate_refuses_a_start_without_the_leading_vectors(size):
 
 
 @every_route
+@every_precision
+@pytest.mark.parametrize("size", [(50, 50), (64, 50), (50, 70), (12, 12)])
+def test_joined_slices_are_lowered_as_one_matrix(svt, precision, size):
+    check.joined_slices_are_one_matrix(Gpu(), svt, precision, size)
+    if size[0] == size[1] and svt != "subspace":
+        check.joined_slices_are_one_matrix(Gpu(), svt, precision, size, across=True)
+
+
+@every_route
 def test_slices_that_are_not_finite_are_told_and_spoil_no_other(svt):
     check.slices_that_are_not_finite(Gpu(), svt)
 

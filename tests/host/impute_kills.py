@@ -49,9 +49,9 @@ def killed(path: Path, svt: str, what: str, number: int) -> None:
 
     plain = HostTensorSpace.step
 
-    def step(space, lam, momentum=0.0, shrinkage="soft"):
+    def step(space, lam, momentum=0.0, shrinkage="soft", number=0):
         count()
-        return plain(space, lam, momentum, shrinkage)
+        return plain(space, lam, momentum, shrinkage, number)
 
     if what == "step":
         HostTensorSpace.step = step

@@ -549,7 +549,7 @@ def test_an_interrupt_ends_the_run_after_its_step_with_the_state_so_far(small, t
 def test_a_second_interrupt_does_not_wait(small, monkeypatch):
     steps = []
 
-    def step(space, lam, momentum=0.0, shrinkage="soft"):
+    def step(space, lam, momentum=0.0, shrinkage="soft", number=0):
         steps.append(lam)
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)

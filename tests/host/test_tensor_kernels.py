@@ -95,6 +95,15 @@ def test_slices_below_lambda_need_no_eigenpairs_and_keep_their_start():
 
 
 @every_route
+@every_precision
+@pytest.mark.parametrize("size", [(50, 50), (64, 50), (50, 70), (12, 12)])
+def test_joined_slices_are_lowered_as_one_matrix(svt, precision, size):
+    check.joined_slices_are_one_matrix(HOST, svt, precision, size)
+    if size[0] == size[1] and svt != "subspace":
+        check.joined_slices_are_one_matrix(HOST, svt, precision, size, across=True)
+
+
+@every_route
 def test_slices_that_are_not_finite_are_told_and_spoil_no_other(svt):
     check.slices_that_are_not_finite(HOST, svt)
 

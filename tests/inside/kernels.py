@@ -45,6 +45,7 @@ NAMES = {
         "TensorShape",
         "resolve_svt",
         "slice_group",
+        "within_groups",
         "subspace_columns",
     ),
     "ooc_chol.kernels.interfaces.tiles": ("AbstractFlags", "AbstractSurvey", "AbstractTileNorms", "FinalTile", "NORM_COLUMNS"),

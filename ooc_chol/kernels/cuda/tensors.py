@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, final
 
@@ -17,8 +18,17 @@ from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.tensor_sizes import Part
 from ooc_chol.kernels.cuda.thresholds import CudaThresholds
 from ooc_chol.kernels.host.thresholds import Rule
-from ooc_chol.kernels.interfaces.tensors import LANES, AbstractTensorKernels, Shrinkage, Slices, Svt, TensorShape, resolve_svt
-from ooc_chol.kernels.tensor_shapes import check_fill, check_norms, check_threshold, check_transform
+from ooc_chol.kernels.interfaces.tensors import (
+    LANES,
+    AbstractTensorKernels,
+    Shrinkage,
+    Slices,
+    Svt,
+    TensorShape,
+    resolve_svt,
+    runs_within,
+)
+from ooc_chol.kernels.tensor_shapes import check_fill, check_joined, check_norms, check_threshold, check_transform
 from ooc_chol.precision.triples import Precision
 
 _AS_IT_IS, _TRANSPOSED = 0, 1
@@ -96,21 +106,26 @@ class CudaTensorKernels(AbstractTensorKernels):
         *,
         basis: Tile | None = None,
         shrinkage: Shrinkage = "soft",
+        joined: Sequence[range] = (),
+        across: bool = False,
     ) -> Turns:
-        check_threshold(self, slices, lam, {"ranks": ranks, "flags": flags}, basis, shrinkage=shrinkage)
+        counts = {"ranks": ranks, "flags": flags}
+        check_threshold(self, slices, lam, counts, basis, shrinkage=shrinkage, joined=joined, across=across)
         rule = Rule(lam, shrinkage)
         assert self._thresholds is not None  # bound
         for at in range(0, len(slices), self.group):
             part = slice(at, min(at + self.group, len(slices)))
             start = None if basis is None else basis[part]
-            yield from self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], start)
+            how = runs_within(joined, part), across
+            yield from self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], start, *how)
 
-    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> None:
         check_norms(self, slices, out)
+        check_joined(self, len(slices), joined)
         assert self._thresholds is not None  # bound
         for at in range(0, len(slices), self.group):
             part = slice(at, min(at + self.group, len(slices)))
-            self._thresholds.norms(stream, slices[part], out[part])
+            self._thresholds.norms(stream, slices[part], out[part], runs_within(joined, part))
 
     def _multiply(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool) -> None:
         """One product; cuBLAS sees panels of one width and alignment always in the same way: packed, or as if they were."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,8 @@ class CudaThresholds:
     def __init__(
         self, shape: TensorShape, precision: Precision, svt: Svt, parts: dict[str, Tile], products: BatchedProducts, module: Any
     ) -> None:
-        self._order, self._is_tall = shape.order, shape.rows >= shape.columns
+        self._order, self._is_tall_by_itself = shape.order, shape.rows >= shape.columns
+        self._is_tall = self._is_tall_by_itself
         self._tolerance = TOLERANCES[precision.storage.name]
         self._parts, self._products = parts, products
         self._kernels = {name: module.get_function(name) for name in _KERNELS}
@@ -46,26 +48,37 @@ class CudaThresholds:
             each.close()
         self._parts = {}
 
-    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, joined: Sequence[range]) -> None:
         """Enqueue the largest singular value of each slice."""
-        s = len(slices)
+        s, self._is_tall = len(slices), self._is_tall_by_itself
         values, info = self._part("values", s), self._part("info", s)
         with cupy_stream(stream):
-            self._gram(stream, slices)
+            self._gram(stream, slices, joined)
             self._eigen[self._order].run(stream, self._part("gram", s), values, info, vectors=False)
             cp.maximum(values[:, -1], 0.0, out=out)
             cp.sqrt(out, out=out)
             cp.copyto(out, np.nan, where=info != 0)
 
-    def lower(self, stream: AbstractStream, slices: Slices, rule: Rule, ranks: Tile, flags: Tile, basis: Tile | None) -> Turns:
+    def lower(
+        self,
+        stream: AbstractStream,
+        slices: Slices,
+        rule: Rule,
+        ranks: Tile,
+        flags: Tile,
+        basis: Tile | None,
+        joined: Sequence[range],
+        across: bool,
+    ) -> Turns:
         """Enqueue the threshold of a group; with a basis in pieces, between which it becomes known which slices need more.
 
         The stream is CuPy's current one within each piece alone: between two of them it may be that of another device. The full
         route is a function: for large orders cuSOLVER waits for the device inside.
         """
         s, on = len(slices), cupy_stream(stream)
+        self._is_tall = self._is_tall_by_itself and not across
         with on:
-            self._gram(stream, slices)
+            self._gram(stream, slices, joined)
         yield None  # others are fed while the device has something to do
         if basis is not None and rule.lam:
             with on:
@@ -91,11 +104,13 @@ class CudaThresholds:
         """The first so many of an array of the workspace."""
         return self._parts[name][:count]
 
-    def _gram(self, stream: AbstractStream, slices: Slices) -> None:
-        """Widen the slices and multiply each by itself."""
+    def _gram(self, stream: AbstractStream, slices: Slices, joined: Sequence[range]) -> None:
+        """Widen the slices and multiply each by itself; the Gram matrix of a run is the sum of those of its slices."""
         wide, gram = self._part("wide", len(slices)), self._part("gram", len(slices))
         self._copy("widen", stream, slices, wide)
         self._products.multiply(stream, wide, wide, gram, first=self._is_tall, second=not self._is_tall)
+        for run in joined:
+            gram[run.start : run.stop] = gram[run.start : run.stop].sum(axis=0)
 
     def _count(self, stream: AbstractStream, s: int, ranks: Tile, flags: Tile) -> None:
         """Ranks alone: nothing is lowered."""

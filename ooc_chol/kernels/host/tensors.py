@@ -6,7 +6,7 @@ its bits do not depend on what else is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -26,8 +26,9 @@ from ooc_chol.kernels.interfaces.tensors import (
     Svt,
     TensorShape,
     resolve_svt,
+    runs_within,
 )
-from ooc_chol.kernels.tensor_shapes import check_fill, check_norms, check_threshold, check_transform
+from ooc_chol.kernels.tensor_shapes import check_fill, check_joined, check_norms, check_threshold, check_transform
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.team import Job, ThreadTeam, pieces
@@ -94,31 +95,36 @@ class HostTensorKernels(AbstractTensorKernels):
         *,
         basis: Tile | None = None,
         shrinkage: Shrinkage = "soft",
+        joined: Sequence[range] = (),
+        across: bool = False,
     ) -> Turns:
-        check_threshold(self, slices, lam, {"ranks": ranks, "flags": flags}, basis, shrinkage=shrinkage)
+        counts = {"ranks": ranks, "flags": flags}
+        check_threshold(self, slices, lam, counts, basis, shrinkage=shrinkage, joined=joined, across=across)
         rule = thresholds.Rule(lam, shrinkage)
         tolerance = thresholds.TOLERANCES[self.precision.storage.name]
 
         def work(part: slice) -> None:
-            own = self._together(slices[part])
+            own, runs = self._together(slices[part]), runs_within(joined, part)
+            seen = own.transpose(0, 2, 1) if across else own
             if self.svt == "svd":
-                thresholds.by_svd(own, rule, ranks[part], flags[part])
+                thresholds.by_svd(seen, rule, ranks[part], flags[part], runs)
             else:
                 start = None if basis is None else basis[part]
-                thresholds.by_gram(own, rule, ranks[part], flags[part], start, tolerance)
+                thresholds.by_gram(seen, rule, ranks[part], flags[part], start, tolerance, runs)
             if isinstance(slices, PanelSlices):
                 _put_back(own, slices[part])
 
-        self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job))
+        self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job, joined))
         yield None
 
-    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> None:
         check_norms(self, slices, out)
+        check_joined(self, len(slices), joined)
 
         def work(part: slice) -> None:
-            out[part] = thresholds.norms(self._together(slices[part]))
+            out[part] = thresholds.norms(self._together(slices[part]), runs_within(joined, part))
 
-        self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job))
+        self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job, joined))
 
     def _together(self, slices: Slices) -> Floats:
         """Slices one behind the other: where they are, or a copy of those that lie panel by panel."""
@@ -129,9 +135,17 @@ class HostTensorKernels(AbstractTensorKernels):
     def _slices_of_job(self) -> int:
         return max(1, _JOB_ENTRIES // self.shape.width)
 
-    def _jobs(self, work: Callable[[slice], None], count: int, step: int) -> list[Job]:
-        """Jobs that do ``work`` for parts of so many."""
-        return [partial(work, part) for part in pieces(count, step)]
+    def _jobs(self, work: Callable[[slice], None], count: int, step: int, joined: Sequence[range] = ()) -> list[Job]:
+        """Jobs that do ``work`` for parts of so many, or of more, so that no run is cut."""
+        if not joined:
+            return [partial(work, part) for part in pieces(count, step)]
+        ends, at, jobs = {each: run.stop for run in joined for each in run[1:]}, 0, list[Job]()
+        while at < count:
+            stop = min(at + step, count)
+            stop = ends.get(stop, stop)
+            jobs.append(partial(work, slice(at, stop)))
+            at = stop
+        return jobs
 
     def _enqueue(self, stream: AbstractStream, jobs: Callable[[], list[Job]], last: Job | None = None) -> None:
         """Enqueue jobs for the team, whose calls of BLAS take one thread each, and what comes behind all of them."""

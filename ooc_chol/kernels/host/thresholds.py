@@ -6,6 +6,7 @@ itself, and products are those of one slice: a slice becomes the same whatever i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,8 +47,34 @@ def lowered_square(lam: float, order: int) -> float:
     return lam * lam * (1 - 4 * order * order * UNIT_ROUNDOFF)
 
 
-def by_svd(slices: NDArray[Any], rule: Rule, ranks: Counts, flags: Counts) -> None:
+def by_svd(slices: NDArray[Any], rule: Rule, ranks: Counts, flags: Counts, joined: Sequence[range]) -> None:
     """The reference: all singular values and vectors, in float64."""
+    together = [_joined(slices[run.start : run.stop].astype(np.float64)) for run in joined]
+    _by_svd(slices, rule, ranks, flags)
+    for run, matrix in zip(joined, together, strict=True):
+        own = slice(run.start, run.stop)
+        rank, flag = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        _by_svd(matrix[None], rule, rank, flag)
+        ranks[own], flags[own] = rank, flag
+        slices[own] = _apart(matrix, slices[own].shape)
+
+
+def _joined(slices: Floats) -> Floats:
+    """Slices as one matrix, their shorter sides put together."""
+    tall = slices if _is_tall(slices) else slices.transpose(0, 2, 1)
+    return np.ascontiguousarray(tall).reshape(-1, tall.shape[2])
+
+
+def _apart(matrix: Floats, shape: tuple[int, ...]) -> Floats:
+    """The other way round."""
+    count, rows, columns = shape
+    if rows >= columns:
+        return matrix.reshape(shape)
+    return matrix.reshape(count, columns, rows).transpose(0, 2, 1)
+
+
+def _by_svd(slices: NDArray[Any], rule: Rule, ranks: Counts, flags: Counts) -> None:
+    """Each slice by itself."""
     wide = slices.astype(np.float64)
     lost = ~np.isfinite(wide).all(axis=(1, 2))
     wide[lost] = 0
@@ -61,11 +88,21 @@ def by_svd(slices: NDArray[Any], rule: Rule, ranks: Counts, flags: Counts) -> No
     slices[lost] = np.nan
 
 
-def by_gram(slices: NDArray[Any], rule: Rule, ranks: Counts, flags: Counts, basis: Floats | None, tolerance: float) -> None:
+def by_gram(
+    slices: NDArray[Any],
+    rule: Rule,
+    ranks: Counts,
+    flags: Counts,
+    basis: Floats | None,
+    tolerance: float,
+    joined: Sequence[range],
+) -> None:
     """By eigenpairs of Gram matrices: no more than needed where there is a basis, else all."""
     lam = rule.lam
     wide, gram, sizes = _gram(slices)
     lost = ~np.isfinite(sizes)
+    _add_up(gram, joined)
+    sizes = _norms(gram) if joined else sizes
     if lam:
         # No value is above lam where even the norm of all of them together is not: s_1**2 <= ||G||_F.
         left = np.flatnonzero((sizes > lam * lam) & ~lost)
@@ -83,9 +120,10 @@ def by_gram(slices: NDArray[Any], rule: Rule, ranks: Counts, flags: Counts, basi
     flags[lost], slices[lost] = -1, np.nan
 
 
-def norms(slices: NDArray[Any]) -> Floats:
+def norms(slices: NDArray[Any], joined: Sequence[range]) -> Floats:
     """Largest singular value of each slice; NaN where that is no number."""
     _, gram, sizes = _gram(slices)
+    _add_up(gram, joined)
     largest: Floats = np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[:, -1], 0))
     largest[~np.isfinite(sizes)] = np.nan
     return largest
@@ -253,6 +291,12 @@ def _gram(slices: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
     sizes = _norms(gram)
     gram[~np.isfinite(sizes)] = 0
     return wide, gram, sizes
+
+
+def _add_up(gram: Floats, joined: Sequence[range]) -> None:
+    """Each Gram matrix becomes the sum of those of its run."""
+    for run in joined:
+        gram[run.start : run.stop] = gram[run.start : run.stop].sum(axis=0)
 
 
 def _is_tall(slices: NDArray[Any]) -> bool:

@@ -9,9 +9,9 @@ bits of a result depend on no budget, no number of devices or threads, and no pl
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, final
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceKernels, AbstractStream, Tile, Turns
 from ooc_chol.precision.triples import Precision
@@ -91,6 +91,21 @@ def slice_group(m: int, n: int) -> int:
     return max(1, min(_MOST_SLICES, _GROUP_BYTES // (8 * (m * n + 2 * order * order))))
 
 
+def runs_within(joined: Sequence[range], part: slice) -> list[range]:
+    """Runs of slices of which the first is in a part, counted from its beginning."""
+    return [range(run.start - part.start, run.stop - part.start) for run in joined if part.start <= run.start < part.stop]
+
+
+def within_groups(runs: Sequence[range], group: int) -> tuple[range, ...]:
+    """Runs of slices, cut where groups of so many end; what is left of one slice is none."""
+    parts = [
+        range(max(run.start, at), min(run.stop, at + group))
+        for run in runs
+        for at in range(run.start // group * group, run.stop, group)
+    ]
+    return tuple(part for part in parts if len(part) > 1)
+
+
 def subspace_columns(m: int, n: int) -> int:
     """Columns c of the basis that "subspace" keeps for each slice: an eighth of the shorter side, from 16 to 1,024."""
     order = min(m, n)
@@ -162,6 +177,8 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         *,
         basis: Tile | None = None,
         shrinkage: Shrinkage = "soft",
+        joined: Sequence[range] = (),
+        across: bool = False,
     ) -> Turns:
         """Enqueue, piece by piece, what :meth:`threshold` does; nothing happens before the first piece is asked for."""
 
@@ -176,6 +193,8 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         *,
         basis: Tile | None = None,
         shrinkage: Shrinkage = "soft",
+        joined: Sequence[range] = (),
+        across: bool = False,
     ) -> None:
         """Enqueue: lower all singular values of each slice as ``shrinkage`` says, those below ``lam`` to zero, in place.
 
@@ -195,15 +214,20 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         s_1. Slices that fail have a second try: V is filtered by Chebyshev polynomials of G, and instead of the norm a
         factorization of ``lam**2 I - (G - sum t v v.T)``, over the pairs kept, proves that no value above ``lam`` was missed.
         Those that fail again take the full route.
+
+        ``joined`` are runs of adjacent slices, each within a group, that are lowered as one matrix: with their shorter sides put
+        together, (k m, d) for k slices, whose Gram matrix is the sum of theirs. With ``across``, for square slices and without a
+        basis, all slices are seen the other way round.
         """
-        for found in self.threshold_in_turns(stream, slices, lam, ranks, flags, basis=basis, shrinkage=shrinkage):
+        how: dict[str, Any] = {"basis": basis, "shrinkage": shrinkage, "joined": joined, "across": across}
+        for found in self.threshold_in_turns(stream, slices, lam, ranks, flags, **how):
             if callable(found):
                 found()
             elif found is not None:
                 found.synchronize()
 
     @abstractmethod
-    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> None:
         """Enqueue ``out[k] = ||slices[k]||_2``, float64, the largest singular value, or NaN; slices as in :meth:`threshold`."""
 
 

@@ -1,0 +1,105 @@
+"""Slices of one eigenvalue are lowered as one matrix: what is imputed does not depend on the choice of its eigenvectors."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.stats
+from scipy.sparse import diags_array, kronsum
+
+import ooc_chol as oc
+from tests.inside.kernels import within_groups
+from tests.tensor_problems import small_pieces
+from tests.tensor_runs import error_of, problem, random_graph
+
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
+
+PATH = diags_array([1.0, 1.0], offsets=[-1, 1], shape=(8, 8))
+GRID = kronsum(PATH, PATH).toarray()
+RING = np.roll(np.eye(50), 1, axis=1) + np.roll(np.eye(50), -1, axis=1)
+
+
+def turned(fourier, seed=0):
+    """The same transform with other eigenvectors of its multiple eigenvalues."""
+    other = copy.copy(fourier)
+    other.basis = fourier.basis.copy()
+    for run in fourier.eigenspaces:
+        columns = slice(run.start, run.stop)
+        other.basis[:, columns] = fourier.basis[:, columns] @ scipy.stats.ortho_group.rvs(len(run), random_state=seed)
+    return other
+
+
+def apart(fourier):
+    """The same transform, whose slices are lowered each by itself."""
+    other = copy.copy(fourier)
+    other.eigenspaces = ()
+    return other
+
+
+def test_eigenvalues_that_are_one_stand_side_by_side_component_by_component():
+    """Of two equal components, whose eigenvalues are those of each other, and a third one."""
+    fourier = oc.GraphFourier(scipy.linalg.block_diag(RING[:9, :9], np.ones((5, 5)) - np.eye(5), np.ones((5, 5)) - np.eye(5)))
+    assert [len(run) for run in fourier.eigenspaces] == [4, 4]
+    for run in fourier.eigenspaces:
+        columns = fourier.basis[:, run.start : run.stop]
+        assert len({int(fourier.labels[at]) for at in np.abs(columns).argmax(axis=0)}) == 1
+        assert np.ptp(fourier.eigenvalues[run.start : run.stop]) < 1e-12
+    assert np.all(np.diff(fourier.eigenvalues) >= 0)
+    assert [len(run) for run in oc.GraphFourier(RING).eigenspaces] == 24 * [2]
+    assert oc.GraphFourier(random_graph(40, degree=12)).eigenspaces == ()
+
+
+def test_runs_are_cut_where_groups_end():
+    runs = (range(1, 3), range(4, 9), range(9, 21), range(23, 25))
+    assert within_groups(runs, 8) == (range(1, 3), range(4, 8), range(9, 16), range(16, 21))
+
+
+@pytest.mark.parametrize("size", [(12, 12), (12, 10), (10, 12)])
+@pytest.mark.parametrize("svt", ["gram64", "subspace", "svd"])
+def test_the_choice_of_eigenvectors_does_not_matter(size, svt):
+    fourier = oc.GraphFourier(GRID)
+    x = oc.testing.low_rank_tensor(fourier, *size, 1, dtype=np.float64)
+    mask = oc.testing.random_mask(x.shape, 0.8)
+    options = {"svt": svt, "n_lambdas": 12}
+    found, other = (oc.impute(x, mask, each, **options) for each in (fourier, turned(fourier)))
+    assert np.abs(turned(fourier).basis - fourier.basis).max() > 0.1
+    assert error_of(other.tensor, found.tensor) <= 1e-7
+    assert [row.steps for row in other.history] == [row.steps for row in found.history]
+    assert other.report.largest == pytest.approx(found.report.largest, rel=1e-12)
+    each = [oc.impute(x, mask, apart(one), **options).tensor for one in (fourier, turned(fourier))]
+    assert error_of(each[1], each[0]) > 1e-6
+
+
+@pytest.mark.parametrize(("graph", "rank", "share", "bound"), [(GRID, 1, 0.6, 1e-4), (RING, 2, 0.7, 1e-3)])
+def test_errors_are_a_tenth_of_those_of_slices_by_themselves(graph, rank, share, bound):
+    fourier = oc.GraphFourier(graph)
+    given = problem(len(graph), 20, rank, share, fourier=fourier)
+    joined, by_themselves = (oc.impute(given.x, given.mask, each).tensor for each in (fourier, apart(fourier)))
+    assert error_of(joined, given.x) <= min(bound, 0.1 * error_of(by_themselves, given.x))
+
+
+@pytest.mark.parametrize("svt", ["gram64", "subspace"])
+@pytest.mark.parametrize("columns", [12, 10])
+def test_devices_budgets_and_checkpoints_change_no_bit_with_runs_in_several_groups(svt, columns, monkeypatch, tmp_path):
+    small_pieces(monkeypatch)
+    star = np.zeros((30, 30))
+    star[0, 1:] = star[1:, 0] = 1.0  # a 28-fold eigenvalue
+    fourier = oc.GraphFourier(star)
+    x = oc.testing.low_rank_tensor(fourier, 12, columns, 1)
+    mask = oc.testing.random_mask(x.shape, 0.7, by="entry")
+    options = {"svt": svt, "n_lambdas": 6, "max_inner": 3, "tol": 0.0}
+    whole = oc.impute(x, mask, fourier, **options)
+    for way in ({"devices": ["host:0", "host:1"]}, {"memory_budget": "200 KiB"}):
+        assert np.array_equal(oc.impute(x, mask, fourier, **options, **way).tensor, whole.tensor)
+    rows = []
+    kept = options | {"checkpoint": tmp_path / "run.oocimp"}
+    oc.impute(x, mask, fourier, callback=lambda row, _: len(rows) == 2 or rows.append(row), **kept)
+    assert sum(row.steps for row in whole.history[:3]) % 2 == 1  # it goes on with a step of the other way
+    with pytest.raises(oc.errors.CheckpointError):
+        oc.impute(x, mask, apart(fourier), **kept)
+    found = oc.impute(x, mask, fourier, **kept)
+    assert found.report.resumed == 3 and np.array_equal(found.tensor, whole.tensor)
+    assert not np.array_equal(oc.impute(x, mask, apart(fourier), **options).tensor, whole.tensor)

@@ -112,7 +112,7 @@ def eigsh(
         for an A of float32, DDD for any other.
     method : {"auto", "lanczos", "lobpcg"}
         Block Lanczos with thick restarts, or on the host, where no option of it is given, all pairs by LAPACK where that is
-        predicted to be faster: of sparse matrices of up to 800 rows, and for k of n / 10 or more; or LOBPCG, for the smallest or
+        predicted to be faster: of matrices of up to 800 rows, and for k of n / 10 or more; or LOBPCG, for the smallest or
         largest eigenvalues, which is chosen where ``preconditioner`` or ``null`` is given. Where products lead nowhere, since
         wanted eigenvalues are tiny beside the largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its
         inverse in float64.

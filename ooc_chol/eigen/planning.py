@@ -28,7 +28,7 @@ from ooc_chol.tasks.row_blocks import RowBlocks
 HOST_BLOCK = 2
 #: Columns of the basis beside the wanted ones with an inverse, which has its eigenvalues far apart.
 INVERSE_COLUMNS = 32
-#: LAPACK takes all n pairs where k is at least n over the first, and where a sparse matrix has up to the second rows.
+#: LAPACK takes all n pairs where k is at least n over the first, and where an array or a sparse matrix has up to the second rows.
 MANY, MOST_SMALL = 10, 800
 
 
@@ -39,6 +39,7 @@ class Posed(NamedTuple):
     dtype: np.dtype[Any]  #: float32 or float64
     machine: Machine
     known: Known | None = None  #: Its blocks; None where it multiplies by itself, on the host
+    is_array: bool = False  #: Whether it multiplies as an array
 
     def problem(self, precision: Precision) -> EigshProblem:
         """Problem of a plan."""
@@ -94,7 +95,7 @@ def _is_for_lapack(posed: Posed, k: int) -> bool:
     n = posed.n
     if not posed.machine.kind.is_in_host_memory or 8 * n * n > MOST_DENSE:
         return False
-    return MANY * k >= n or (n <= MOST_SMALL and posed.known is not None)
+    return MANY * k >= n or (n <= MOST_SMALL and (posed.is_array or posed.known is not None))
 
 
 #: Methods of plans by solver.

@@ -321,7 +321,7 @@ def _of_array(given: Any, machine: Machine, records: ProductTrace | None) -> Giv
     def product(x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(kept.astype(x.dtype, copy=False) @ x)
 
-    return GivenProblem(product, Posed(len(kept), dtype, machine), kept, records=records)
+    return GivenProblem(product, Posed(len(kept), dtype, machine, is_array=True), kept, records=records)
 
 
 def check_shape(shape: tuple[int, ...]) -> None:

@@ -27,6 +27,7 @@ def decaying(m: int, n: int, least: float):
 def test_large_shares_and_small_matrices_are_lapacks(n, k, which):
     a = adjacency(n, 4 * n, 1)
     pairs = oc.eigsh(a, k, which=which, **HOST)
+    assert oc.plan_eigsh(a.toarray(), k, which=which).method == "dense"
     assert pairs.report.method == pairs.report.plan.method == "dense" == oc.plan_eigsh(a, k, which=which, **HOST).method
     check_pairs(a, pairs, 1e-13)
     assert np.abs(pairs.eigenvalues - most_wanted(np.linalg.eigvalsh(a.toarray()), k, which)).max() <= 1e-11

@@ -18,6 +18,7 @@ from ooc_chol.eigen.problem import check_shape
 from ooc_chol.eigen.shift_invert import nearest_order
 from ooc_chol.eigen.wanted import in_wanted_order
 from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
 #: Squared singular values of vectors that are read as complex ones are 1 + s and 1 - s, two by two, 0 <= s <= 1: 2 and 0 where
@@ -44,7 +45,7 @@ def real_form(A: Any) -> Any:
         return LinearOperator((2 * n, 2 * n), matvec=product, matmat=product, dtype=np.zeros(0, A.dtype).real.dtype)
     if A.dtype.itemsize > 16:
         raise UnsupportedTypeError("eigsh", A.dtype.name, "give complex numbers up to complex128")
-    a = csr_array(A) if issparse(A) else A
+    a: Any = csr_array(A) if issparse(A) else plain_array("A", A)
     entries = a.data if issparse(a) else a
     largest = float(np.abs(entries).max(initial=0.0))
     off = float(abs(a - a.conj().T).max()) / largest if largest and np.isfinite(largest) else 0.0
@@ -82,8 +83,8 @@ def real_call(call: Any) -> Any:
         A=real,
         k=2 * k,
         ncv=None if call.ncv is None else 2 * whole_number(call.ncv, "ncv"),
-        v0=None if call.v0 is None else _parts(call.v0),
-        null=None if call.null is None else _both(call.null),
+        v0=None if call.v0 is None else _parts(plain_array("v0", call.v0)),
+        null=None if call.null is None else _both(plain_array("null", call.null)),
         OPinv=None if call.OPinv is None else _inverse(call.OPinv),
         preconditioner=None if call.preconditioner is None else _preconditioner(call.preconditioner, n),
     )
@@ -91,13 +92,11 @@ def real_call(call: Any) -> Any:
 
 def _parts(v: Any) -> NDArray[Any]:
     """Real parts over imaginary ones."""
-    v = np.asarray(v)
     return np.concatenate([v.real, v.imag])
 
 
 def _both(v: Any) -> NDArray[Any]:
     """A vector, and i times it."""
-    v = np.asarray(v)
     v = v.reshape(len(v), -1)
     return np.concatenate([_parts(v), _parts(1j * v)], axis=1)
 
@@ -114,7 +113,7 @@ def _preconditioner(given: Any, n: int) -> Any:
         return _stacked(given)
     if issparse(given) or np.ndim(given) == 2:
         return _stacked(given.__matmul__)
-    return np.tile(np.asarray(given), 2) if np.shape(given) == (n,) else given
+    return np.tile(plain_array("preconditioner", given), 2) if np.shape(given) == (n,) else given
 
 
 def complex_pairs(call: Any, pairs: Eigenpairs) -> Eigenpairs:

@@ -132,6 +132,14 @@ def test_what_is_not_hermitian_is_refused():
         oc.eigsh(np.diag([1.0, np.nan]).astype(complex), 1)
 
 
+def test_what_lies_beneath_a_mask_is_not_taken():
+    a = np.ma.array(hermitian(np.arange(9.0)), mask=np.eye(9, dtype=bool))
+    with pytest.raises(oc.errors.MissingValueError):
+        oc.eigsh(a, 2)
+    with pytest.raises((ValueError, TypeError)):
+        oc.eigsh(hermitian(np.arange(300.0)), 2, v0=np.ma.array(np.ones(300), mask=np.arange(300) < 9))
+
+
 def test_an_error_holds_complex_pairs():
     a = hermitian(np.r_[50.0, 40.0, np.linspace(0.999, 1, 600)])
     with pytest.raises(oc.errors.NoConvergenceError, match="2 of 4 eigenpairs") as told:

@@ -177,7 +177,7 @@ def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
 
 
 #: What may be complex.
-COMPLEX = {"cholesky.A", "cholesky.A of tiles", "solve.A", "logdet.A"}
+COMPLEX = {"eigsh.A", "cholesky.A", "cholesky.A of tiles", "solve.A", "logdet.A"}
 
 
 @pytest.mark.parametrize("name", [name for name in DOORS if name not in COMPLEX])

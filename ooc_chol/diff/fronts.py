@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, triu
 
 from ooc_chol.diff.pattern import Pattern, trusted
-from ooc_chol.eigen.factor_size import column_counts, elimination_order, elimination_tree, postorder
+from ooc_chol.eigen.factor_size import CountedTree, counted_tree, elimination_order
 
 Places = NDArray[np.int64]
 
@@ -67,11 +67,11 @@ class Fronts:
     def __init__(self, pattern: Pattern) -> None:
         n = self.n = pattern.n_rows
         self.nnz = pattern.nnz
-        columns, parents, counts = _ordered(pattern)
-        self.order: Places = columns
+        ordered = _ordered(pattern)
+        columns = self.order = ordered.order.astype(np.int64)
         self.position = np.empty(n, np.int64)
         self.position[columns] = np.arange(n)
-        tree = _Tree(parents, counts)
+        tree = _Tree(ordered)
         low, high = self.position[pattern.rows], self.position[pattern.indices]
         low, high = np.minimum(low, high), np.maximum(low, high)
         keys = _rows_of_fronts(tree, low, high)
@@ -120,36 +120,27 @@ def _filled(batch: Batch) -> NDArray[np.bool_]:
     return filled
 
 
-def _ordered(pattern: Pattern) -> tuple[Places, Places, Places]:
-    """Columns in the order of elimination, with parent and count of each in L; subtrees are contiguous."""
+def _ordered(pattern: Pattern) -> CountedTree:
+    """Columns in the order of elimination, subtrees in one piece, and the tree of L."""
     if not pattern.n_rows:
-        return (np.zeros(0, np.int64),) * 3
+        return CountedTree(*[np.zeros(0, np.intp)] * 4)
     if pattern.nnz > _MOST_ENTRIES:
         raise ValueError(f"{pattern.name} has {pattern.nnz} entries, but SuperLU orders them in int32, up to {_MOST_ENTRIES}")
     shape, ones = pattern.shape, np.ones(pattern.nnz)
     a = csc_array((ones, pattern.indices, pattern.indptr.astype(np.int32)), shape=shape)
     order = elimination_order(a)
     upper = csc_array(triu(a[order][:, order], k=1))
-    told = elimination_tree(upper)
-    counts = column_counts(upper, told)
-    last = np.asarray(postorder(told, np.argsort(-counts, kind="stable").tolist()), np.int64)
-    number = np.empty(pattern.n_rows, np.int64)
-    number[last] = np.arange(last.size)
-    parents = np.asarray(told, np.int64)[last]
-    return order[last].astype(np.int64), np.where(parents >= 0, number[parents], -1), counts[last]
+    tree = counted_tree(upper)
+    return tree._replace(order=order[tree.order])
 
 
 @final
 class _Tree:
     """Columns put together to fronts, and the tree of these."""
 
-    def __init__(self, parents: Places, counts: Places) -> None:
+    def __init__(self, columns: CountedTree) -> None:
+        _, parents, size, counts = columns
         n = parents.size
-        sizes = [1] * n
-        for column, parent in enumerate(parents.tolist()):
-            if parent >= 0:
-                sizes[parent] += sizes[column]
-        size = np.asarray(sizes, np.int64)
         small = size <= _SUBTREE
         follows = np.zeros(n, bool)  # a column after its child, both above the small subtrees
         follows[1:] = (parents[:-1] == np.arange(1, n)) & ~small[:-1]

@@ -209,7 +209,7 @@ def _check_pivots(lower: Numbers, batch: Batch, diagonal: Numbers) -> None:
     """Refuse pivots that are rounding errors of what was subtracted."""
     pivots = np.diagonal(lower, axis1=1, axis2=2) ** 2
     least = max(64.0, np.sqrt(diagonal.size)) * _UNIT
-    wrong = pivots <= least * diagonal[batch.columns]
+    wrong = ~(pivots > least * diagonal[batch.columns])  # NaN, too: sums of finite numbers may be none
     if wrong.any():
         front, column = np.argwhere(wrong)[0]
         raise _error(batch, int(front), int(column), float(pivots[front, column]))

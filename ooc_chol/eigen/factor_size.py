@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, triu
+from scipy.sparse import csc_array, csr_array, triu
 from scipy.sparse.linalg import spilu
 
 #: SuperLU's ordering and options for matrices of symmetric pattern: pivots stay on the diagonal where they can.
@@ -36,8 +35,7 @@ def factor_size(a: csc_array) -> FactorSize:
     n = a.shape[0]
     order = elimination_order(a)
     upper = csc_array(triu(a[order][:, order], k=1))
-    parents = elimination_tree(upper)
-    in_l = int(column_counts(upper, parents).sum())
+    in_l = int(counted_tree(upper).counts.sum())
     entries = 2 * in_l
     return FactorSize(entries, int(_GROWTH * _ENTRY_BYTES * entries) + 64 * n)
 
@@ -51,7 +49,7 @@ def elimination_order(a: csc_array) -> NDArray[np.intp]:
     return np.argsort(np.asarray(told, dtype=np.intp).reshape(n))
 
 
-def elimination_tree(upper: csc_array) -> list[int]:
+def _elimination_tree(upper: csc_array) -> list[int]:
     """Parent of each column, -1 for roots (Liu 1990), of the strict upper triangle by columns."""
     n = upper.shape[0]
     starts, rows = upper.indptr.tolist(), upper.indices.tolist()
@@ -68,12 +66,45 @@ def elimination_tree(upper: csc_array) -> list[int]:
     return parents
 
 
-def postorder(parents: list[int], last: Iterable[int] | None = None) -> list[int]:
+class CountedTree(NamedTuple):
+    """Elimination tree of a matrix whose columns were put in an order in which each comes after its whole subtree."""
+
+    order: NDArray[np.intp]  #: Which column of the matrix each is
+    parents: NDArray[np.intp]  #: -1 for roots
+    sizes: NDArray[np.intp]  #: Columns of each subtree
+    counts: NDArray[np.intp]  #: Entries of each column of L, the diagonal included
+
+
+def counted_tree(upper: csc_array) -> CountedTree:
+    """The tree of a strict upper triangle by columns, the largest of siblings last, and the counts of L."""
+    told = _elimination_tree(upper)
+    sizes = np.asarray(_sizes(told), np.intp)
+    order = np.asarray(_postorder(told, np.argsort(-sizes, kind="stable").tolist()), np.intp)
+    number = np.empty(order.size, np.intp)
+    number[order] = np.arange(order.size)
+    parents = np.asarray(told, np.intp)[order]
+    parents = np.where(parents >= 0, number[parents], -1)
+    matrix = upper.tocoo()
+    ends = number[matrix.row], number[matrix.col]
+    # Both are ancestors and descendants of each other: their order stays.
+    lower = csr_array((matrix.data, ends), shape=upper.shape)
+    return CountedTree(order, parents, sizes[order], _column_counts(lower, parents.tolist(), sizes[order]))
+
+
+def _sizes(parents: list[int]) -> list[int]:
+    sizes = [1] * len(parents)
+    for column, parent in enumerate(parents):
+        if parent != -1:
+            sizes[parent] += sizes[column]
+    return sizes
+
+
+def _postorder(parents: list[int], last: list[int]) -> list[int]:
     """Columns in an order in which each comes after its whole subtree; of siblings, those that ``last`` names first come last."""
     n = len(parents)
     heads, following = [-1] * n, [-1] * n
     roots = []
-    for column in range(n - 1, -1, -1) if last is None else last:
+    for column in last:
         parent = parents[column]
         if parent == -1:
             roots.append(column)
@@ -92,43 +123,31 @@ def postorder(parents: list[int], last: Iterable[int] | None = None) -> list[int
     return order
 
 
-def column_counts(upper: csc_array, parents: list[int]) -> NDArray[np.int64]:
-    """Entries of each column of L, the diagonal included."""
-    n = upper.shape[0]
-    lower = csc_array(upper.T)
-    starts, rows = lower.indptr.tolist(), lower.indices.tolist()
-    order = postorder(parents)
-    first, counts = [-1] * n, [0] * n
-    for number, column in enumerate(order):
-        counts[column] = int(first[column] == -1)
-        while column != -1 and first[column] == -1:
-            first[column] = number
-            column = parents[column]
+def _column_counts(upper: csr_array, parents: list[int], sizes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Entries of each column of L, the diagonal included, of a strict upper triangle by rows, whose columns are in postorder."""
+    n = len(parents)
+    starts, columns = upper.indptr.tolist(), upper.indices.tolist()
+    firsts, counts = (np.arange(n) - sizes + 1).tolist(), (sizes == 1).astype(int).tolist()  # first descendants; leaves
     ancestors, latest, leaves = list(range(n)), [-1] * n, [-1] * n
-    for column in order:
-        if parents[column] != -1:
-            counts[parents[column]] -= 1
-        for row in rows[starts[column] : starts[column + 1]]:
-            if first[column] <= latest[row]:
+    for column, (parent, first) in enumerate(zip(parents, firsts, strict=True)):
+        if parent != -1:
+            counts[parent] -= 1
+        for row in columns[starts[column] : starts[column + 1]]:
+            if first <= latest[row]:
                 continue
-            latest[row], before = first[column], leaves[row]
+            latest[row], before = first, leaves[row]
             leaves[row] = column
             counts[column] += 1
             if before != -1:
-                counts[_root(ancestors, before)] -= 1
-        if parents[column] != -1:
-            ancestors[column] = parents[column]
-    for column in order:
-        if parents[column] != -1:
-            counts[parents[column]] += counts[column]
-    return np.asarray(counts, dtype=np.int64)
-
-
-def _root(ancestors: list[int], column: int) -> int:
-    """The last ancestor that is known, paths being shortened on the way."""
-    root = column
-    while root != ancestors[root]:
-        root = ancestors[root]
-    while column != root:
-        ancestors[column], column = root, ancestors[column]
-    return root
+                root = before
+                while root != ancestors[root]:
+                    root = ancestors[root]
+                while before != root:  # paths are shortened on the way
+                    ancestors[before], before = root, ancestors[before]
+                counts[root] -= 1
+        if parent != -1:
+            ancestors[column] = parent
+    for column, parent in enumerate(parents):
+        if parent != -1:
+            counts[parent] += counts[column]
+    return np.asarray(counts, np.intp)

@@ -11,7 +11,7 @@ import ooc_chol as oc
 from ooc_chol import diff
 from ooc_chol.diff import vjp
 from tests.host.diff_solve_matrices import backward_error, entries, poisson, regular
-from tests.inside.diff import Solve, TriangularSolve
+from tests.inside.diff import SelectedInverse, Solve, TriangularSolve
 
 pytestmark = pytest.mark.cuda(n=1)
 
@@ -106,3 +106,20 @@ def test_eigenvalues_come_back_to_the_device() -> None:
     w = diff.eigsh(pattern, v, 2, which="LA", devices="host:0")
     assert isinstance(w, cp.ndarray)
     assert np.allclose(w.get(), diff.eigsh(pattern, values, 2, which="LA", devices="host:0"), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_positive_definite_matrices_are_computed_on_the_host_and_come_back(dtype: Any) -> None:
+    pattern, values = entries(poisson(8))
+    arrays = [values.astype(dtype), np.random.default_rng(0).standard_normal((64, 2)).astype(dtype)]
+    v, z = _on_device(*arrays)
+    pairs = [
+        (diff.logdet(pattern, v), diff.logdet(pattern, arrays[0])),
+        (diff.selected_inverse(pattern, v), diff.selected_inverse(pattern, arrays[0])),
+        (diff.cholesky(pattern, v)[1], diff.cholesky(pattern, arrays[0])[1]),
+        (diff.sample(pattern, v, z), diff.sample(pattern, *arrays)),
+        (vjp(SelectedInverse(pattern), (v,), v)[0], vjp(SelectedInverse(pattern), (arrays[0],), arrays[0])[0]),
+    ]
+    for one, other in pairs:
+        assert one.dtype == other.dtype == dtype
+        assert float(np.abs(one.get() - other).max()) <= (1e-12 if dtype == np.float64 else 1e-5) * np.abs(other).max()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, triu
 
+from ooc_chol.diff.memory import index_type
 from ooc_chol.diff.pattern import Pattern, trusted
 from ooc_chol.eigen.factor_size import CountedTree, counted_tree, elimination_order
 
@@ -76,30 +77,32 @@ class Fronts:
         low, high = np.minimum(low, high), np.maximum(low, high)
         keys = _rows_of_fronts(tree, low, high)
         self.batches = _batches(tree, keys, columns, low, high)
-        self._factor_pattern: tuple[Pattern, Places] | None = None
+        self._factor_pattern: tuple[Pattern, NDArray[Any]] | None = None
 
     @property
     def factor_size(self) -> int:
         """Numbers of all eliminated columns, zeros and padding included."""
         return sum(batch.count * (batch.width + batch.rest) * batch.width for batch in self.batches)
 
-    def factor_pattern(self) -> tuple[Pattern, Places]:
+    def factor_pattern(self) -> tuple[Pattern, NDArray[Any]]:
         """Where L has entries, and their places among the eliminated columns of all fronts, batch after batch."""
         if self._factor_pattern is None:
-            parts, before = [(np.zeros(0, np.int64),) * 3], 0
+            kind = index_type(self.factor_size)
+            parts, before = [(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, kind))], 0
             for batch in self.batches:
-                front, row, column = np.nonzero(_filled(batch))
-                inside = row < batch.width
-                rest = batch.rows[front, np.maximum(row - batch.width, 0)] if batch.rest else row
-                rows = np.where(inside, batch.first[front] + row, rest)
-                places = before + (front * (batch.edge - 1) + row) * batch.width + column
-                parts.append((rows, batch.first[front] + column, places))
-                before += batch.count * (batch.edge - 1) * batch.width
+                w = batch.width
+                places = np.flatnonzero(_filled(batch))
+                lines, columns = np.divmod(places, w)
+                firsts = batch.first.astype(np.int32)
+                rows = np.concatenate([firsts[:, None] + np.arange(w, dtype=np.int32), batch.rows.astype(np.int32)], axis=1)
+                columns = columns.astype(np.int32) + firsts[lines // (batch.edge - 1)]
+                parts.append((rows.reshape(-1)[lines], columns, (before + places).astype(kind)))
+                before += batch.count * (batch.edge - 1) * w
             rows, columns, places = (np.concatenate(each) for each in zip(*parts, strict=True))
             matrix = csr_array((places, (rows, columns)), shape=(self.n, self.n))  # sorts rows; no place comes twice
             matrix.sort_indices()
             pattern = trusted(matrix.indptr, matrix.indices, (self.n, self.n), "the factor")
-            self._factor_pattern = pattern, np.asarray(matrix.data, np.int64)
+            self._factor_pattern = pattern, np.asarray(matrix.data)
         return self._factor_pattern
 
 

@@ -35,6 +35,7 @@ from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.plan import MultiplyPlan
 from ooc_chol.sparse.planning import Devices, Known, known_of, packed_operator
+from ooc_chol.sparse.sources.others import is_dense
 from ooc_chol.tracing.trace import Trace
 
 #: What would do for what is no matrix.
@@ -265,18 +266,13 @@ def _given_problem(A: Any, where: Where) -> GivenProblem | None:
     records = ProductTrace() if where.trace else None
     if isinstance(A, LinearOperator):
         return _of_operator(A, _host_of(where, "a LinearOperator"), records)
-    if isinstance(A, np.ndarray | list | tuple) or _is_dense(A):
+    if is_dense(A) and device_of(A) is None:
         return _of_array(A, _host_of(where, "an array"), records)
     if callable(A) and not isinstance(A, BlockCSR | Operator):
         raise TypeError(
             f"A is a {type(A).__name__}, whose size is not known: give scipy.sparse.linalg.LinearOperator((n, n), matvec=A)"
         )
     return None
-
-
-def _is_dense(a: Any) -> bool:
-    """Tell whether it is an array of another library, in memory of the host."""
-    return hasattr(a, "__array__") and not hasattr(a, "tocsr") and getattr(a, "ndim", 0) == 2 and device_of(a) is None
 
 
 def _host_of(where: Where, what: str) -> Machine:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.calls.machine import Machine
@@ -34,14 +33,13 @@ from ooc_chol.eigen.triplets import Triplets, dense_triplets, triplets_of
 from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import UnsupportedTypeError
-from ooc_chol.files.inputs import check_name, plain_array
+from ooc_chol.files.inputs import check_name
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.memory.block_files import is_packed_file
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.canonical import check_value_type
 from ooc_chol.sparse.key import blocks_key
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr, facts_of_rows
@@ -159,18 +157,6 @@ def _refuse_operator(A: Any, call: SvdsCall) -> Machine | None:
     return Machine("host:0", call.memory_budget)
 
 
-def _packable(A: Any) -> Any:
-    """A dense array as a sparse one; of types that SciPy does not have there, as one that holds the same numbers."""
-    if not isinstance(A, np.ndarray | list | tuple):
-        return A
-    dense = plain_array("A", A)
-    if dense.ndim != 2:
-        raise ValueError(f"A has {dense.ndim} dimensions, but a matrix has two")
-    check_value_type(dense.dtype, "an array")
-    is_half = dense.dtype.kind == "f" and dense.dtype.itemsize == 2
-    return csr_array(dense.astype(np.float32 if is_half else dense.dtype.newbyteorder("="), copy=False))
-
-
 def _sides(a: Known, at: Known) -> tuple[Known, Known]:
     """B and its transpose: B has no fewer rows than columns."""
     return (a, at) if a.blocks.shape[0] >= a.blocks.shape[1] else (at, a)
@@ -186,7 +172,7 @@ def _known_sides(call: SvdsCall) -> tuple[tuple[int, int], tuple[Known, Known]]:
     if isinstance(call.A, tuple):
         a, (shape, entries, kind) = known_of(call.A), call.A
         return a.blocks.shape, _sides(a, known_of((tuple(shape)[::-1], entries, kind)))
-    source = _packable(call.A)
+    source = call.A
     a = known_of(source, call.packed)
     with ExitStack() as stack:
         if isinstance(source, str | os.PathLike) and is_packed_file(source):
@@ -219,7 +205,7 @@ def _packed_sides(call: SvdsCall, stack: ExitStack) -> _Packed:
     if isinstance(call.A, BlockCSR):
         a, known = call.A, known_of(call.A)
     else:
-        a = stack.enter_context(block_csr(_packable(call.A), store=call.packed, replace=call.replace))
+        a = stack.enter_context(block_csr(call.A, store=call.packed, replace=call.replace))
         known = known_of(a)
         known = known._replace(packed_bytes=a.nbytes if known.tier == "memory" else 0)
     how: dict[str, Any] = {"store": _beside(call.packed), "block_bytes": _block_bytes(known), "replace": call.replace}

@@ -60,8 +60,8 @@ def block_csr(
 
     Parameters
     ----------
-    source : sparse matrix, str, PathLike, AbstractRows or BlockCSR
-        A matrix of SciPy, cupyx or PyTorch, the name of a file in one of several formats, or what
+    source : sparse or dense matrix, graph, str, PathLike, AbstractRows or BlockCSR
+        A matrix of SciPy, NumPy, pandas, cupyx, PyTorch or JAX, a graph of NetworkX, the name of a file, or what
         :func:`ooc_chol.testing.rmat` and :func:`ooc_chol.edge_list` make; a packed matrix, which is packed anew; or the name of
         a packed file, which without ``store`` is opened as it is.
     store : str, PathLike or HostMemory, optional

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ def folder(tmp_path, monkeypatch):
     matrix.data[0] = 0.0
     save_npz("matrix.npz", matrix)
     np.savetxt("edges.txt", [(1, 2), (2, 3)], fmt="%d")
+    Path("x.dat").write_text("1 2\n")
     np.save("x.npy", np.random.default_rng(0).standard_normal((256, 3)))
     return tmp_path
 
@@ -175,7 +177,7 @@ def test_a_trace_is_one_that_opens(capsys, folder):
 
 MISTAKES = {
     "no such file": (["info", "none.oocsr"], "none.oocsr"),
-    "a file of no known format": (["info", "x.npy"], r"x\.npy ends in none of \.npz"),
+    "a file of no known format": (["info", "x.dat"], r"x\.dat ends in none of \.npz"),
     "options that a packed file has no use for": (["multiply", "graph.oocsr", "--zeros", "drop"], "no use for --zeros drop"),
     "checksums of what has none": (["info", "matrix.npz", "--verify"], "no packed matrix"),
     "the source as output": (["pack", "graph.oocsr", "-o", "graph.oocsr"], "same file as SOURCE"),

@@ -451,10 +451,10 @@ def test_lists_without_edges(tmp_path: Path, content: str) -> None:
 # any path
 
 
-@pytest.mark.parametrize("name", ["a", "a.mat", "a.npy", "a.gz"])
+@pytest.mark.parametrize("name", ["a", "a.mat", "a.npx", "a.gz"])
 def test_other_endings_are_refused_with_those_that_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"1 2")
-    with pytest.raises(ValueError, match=r"ends in none of \.npz, \.mtx"):
+    with pytest.raises(ValueError, match=r"ends in none of \.npz, \.npy, \.mtx"):
         rows_of(tmp_path / name)
 
 

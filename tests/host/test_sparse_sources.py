@@ -312,8 +312,6 @@ class _Graph:
 @pytest.mark.parametrize(
     ("what", "advice"),
     [
-        (np.eye(3), "csr_array"),
-        ([[1, 2], [3, 4]], "csr_array"),
         (_Graph(), "csr_array"),
         (None, "csr_array"),
         (sp.linalg.aslinearoperator(np.eye(2)), "the matrix behind it"),

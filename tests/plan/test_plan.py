@@ -324,7 +324,7 @@ def test_the_page_shows_what_a_person_needs():
 
 def test_the_page_predicts_seconds_when_rates_are_measured():
     plan = make(700, tile_size=50, memory_budget=tiles(20, 50), rates=True)
-    assert re.search(r"  seconds +\S+ predicted \(\S+ GFLOP/s\)$", str(plan))
+    assert re.search(r"  seconds +\S+ predicted( \(\d+ days\))? \(\S+ GFLOP/s\)$", str(plan))
     assert f"{plan.seconds:.3g} predicted" in str(plan)
     assert "n³/(3·√2·√S)" in str(plan) or "read once)" in str(plan)
 

@@ -16,16 +16,24 @@ from ooc_chol.sparse.sources.matrix_market import matrix_market_rows
 from ooc_chol.sparse.sources.metis import metis_graph
 from ooc_chol.sparse.sources.npy import folder_rows
 from ooc_chol.sparse.sources.npz import npz_rows
+from ooc_chol.sparse.sources.others import npy_rows
 
 __all__ = ["NonzeroRows", "rows_of"]
 
 #: What reads a file, by the ending of its name.
 _READERS: dict[str, Callable[..., AbstractRows]] = {
     ".npz": npz_rows,
+    ".npy": npy_rows,
     **{f".mtx{packed}": matrix_market_rows for packed in ("", ".gz")},
     **{f".graph{packed}": metis_graph for packed in ("", ".gz")},
-    **{f"{ending}{packed}": edge_list for ending in (".txt", ".csv", ".tsv", ".edges", ".el") for packed in ("", ".gz")},
+    **{
+        f"{ending}{packed}": edge_list
+        for ending in (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
+        for packed in ("", ".gz")
+    },
 }
+#: Endings of what NetworkX reads, whose functions are called ``read_gml`` and so on.
+_OF_NETWORKX = (".gml", ".graphml", ".gexf", ".pajek", ".net", ".sparse6", ".graph6")
 
 
 def rows_of(source: Any, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:
@@ -43,6 +51,8 @@ def rows_of(source: Any, *, zeros: Zeros = "keep", name: str | None = None) -> A
     known = next((each for each in _READERS if ending.endswith(each)), None)
     if path.is_dir():
         return folder_rows(path, zeros=zeros, name=name)
+    if path.suffix.lower() in _OF_NETWORKX:
+        raise ValueError(f"{path} is in a format of NetworkX: read it with networkx, and give the graph")
     if known is None:
         problem = f"{path} ends in none of {', '.join(_READERS)}"
         raise ValueError(f"{problem}: give a file in one of these formats, or a folder of indptr.npy and indices.npy")

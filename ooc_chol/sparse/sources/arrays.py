@@ -1,10 +1,9 @@
-"""Sparse matrices of other libraries, in memory: SciPy's, cupyx's, PyTorch's."""
+"""Matrices in memory: sparse ones of SciPy, cupyx and PyTorch, and all that becomes one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from scipy.sparse import issparse
 
 from ooc_chol.errors import SparseInputError
@@ -13,25 +12,22 @@ from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.rows import AbstractRows
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.coordinates import column_rows, coordinate_rows
+from ooc_chol.sparse.sources.others import dense_rows, is_dense, is_networkx, networkx_adjacency, of_jax, of_sparse_table
 from ooc_chol.sparse.sources.vectors import ArrayVector
 
 #: The arrays of each format.
 _PARTS = {"csr": ("indptr", "indices", "data"), "csc": ("indptr", "indices", "data"), "coo": ("row", "col", "data")}
 #: What would do for objects of other libraries, by the beginning of the name of their type.
 _ADVICE = {
-    "networkx.": "pass networkx.to_scipy_sparse_array(G)",
     "igraph.": "pass G.get_adjacency_sparse()",
     "networkit.": "pass networkit.algebraic.adjacencyMatrix(G)",
     "sparse.": "pass A.to_scipy_sparse()",
-    "pandas.": "pass scipy.sparse.csr_array of its numbers",
     "scipy.sparse.linalg.": "its entries cannot be read: pass the matrix behind it",
-    "jax.": "pass scipy.sparse.csr_array of its data and indices",
-    "numpy.": "it is dense: pass scipy.sparse.csr_array(A), or multiply with A @ X",
 }
 
 
 def array_rows(matrix: Any, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:
-    """The rows of a sparse matrix in memory, which is never changed.
+    """The rows of a matrix in memory, which is never changed.
 
     Raises ``TypeError``, ``UnsupportedTypeError`` and ``SparseInputError``.
     """
@@ -39,6 +35,12 @@ def array_rows(matrix: Any, *, zeros: Zeros = "keep", name: str | None = None) -
     source = name or kind.__name__
     if kind.__module__.split(".")[0] == "torch" and str(getattr(matrix, "layout", "")).startswith("torch.sparse_"):
         return _tensor_rows(matrix, source, zeros)
+    if is_networkx(matrix):
+        matrix, source = networkx_adjacency(matrix), name or "the graph of NetworkX"
+    elif (same := of_jax(matrix)) is not None or (same := of_sparse_table(matrix)) is not None:
+        matrix = same
+    elif is_dense(matrix):
+        return dense_rows(matrix, name)
     if not issparse(matrix) and not (kind.__module__.startswith("cupyx.") and hasattr(matrix, "format")):
         raise TypeError(f"A is a {_full_name(kind)}, which is no sparse matrix: {_advice(matrix)}")
     if len(matrix.shape) != 2:
@@ -79,7 +81,5 @@ def _full_name(kind: type) -> str:
 def _advice(matrix: Any) -> str:
     """Advice on a replacement."""
     full = _full_name(type(matrix))
-    if isinstance(matrix, np.ndarray | list | tuple):
-        return _ADVICE["numpy."]
     known = next((advice for start, advice in _ADVICE.items() if full.startswith(start)), None)
     return known or "pass a sparse array of SciPy (scipy.sparse.csr_array(A)), or the path of a file"

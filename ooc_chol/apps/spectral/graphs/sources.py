@@ -142,15 +142,11 @@ def _found(source: Any) -> _Found:
         return _Found(source.tocsr(), source.path or "the packed matrix")
     if issparse(source):
         return _Found(_of_scipy(source), type(source).__name__)
-    if isinstance(source, np.ndarray | list | tuple) or _is_dense(source):
+    if tb.is_dense(source):
         return _Found(_of_array(source), "the array")
     with oc.block_csr(source) as packed:  # says what would do of what is no matrix
         name = str(getattr(source, "name", type(source).__name__))
         return _Found(packed.tocsr(), name, getattr(source, "vertex_weights", None))
-
-
-def _is_dense(source: Any) -> bool:
-    return hasattr(source, "__array__") and not hasattr(source, "tocsr") and getattr(source, "ndim", 0) == 2
 
 
 def _of_file(path: AnyPath) -> _Found:
@@ -178,20 +174,11 @@ def _is_networkx(source: Any) -> bool:
 
 def _of_networkx(source: Any) -> _Found:
     """Its weights, 1 where there are none."""
-    with tb.guarded_imports(blas=False):
-        import networkx
-
-    name = "the graph of NetworkX"
-    if not len(source):
-        raise ValueError(f"{name} has no vertices")
-    own = dict(source.nodes(data="weight", default=1))
+    matrix, own = tb.networkx_adjacency(source), dict(source.nodes(data="weight", default=1))
     for vertex, weight in own.items():
-        _check_whole(weight, f"vertex {vertex!r:.40}", name)
-    for one, other, weight in source.edges(data="weight", default=1):
-        _check_whole(weight, f"edge of {one!r:.40} and {other!r:.40}", name)
-    matrix = networkx.to_scipy_sparse_array(source, weight="weight", format="csr")
+        _check_whole(weight, f"vertex {vertex!r:.40}", "the graph of NetworkX")
     weights = np.asarray(list(own.values()))
-    return _Found(_of_scipy(matrix), name, weights if np.any(weights != 1) else None, names=tuple(own))
+    return _Found(_of_scipy(matrix), "the graph of NetworkX", weights if np.any(weights != 1) else None, names=tuple(own))
 
 
 def _check_whole(weight: Any, place: str, name: str) -> None:

@@ -142,8 +142,9 @@ def eigsh(
         takes an (n, b) float64 array and returns the preconditioner times it, on the host.
     null : (n,) or (n, m) array_like, optional
         Known null vectors of A, such as one of ones for each component of a graph whose Laplacian A is. They are left out of
-        what LOBPCG looks for. On the host, with a semidefinite A of 2,000 to 50,000 rows and no ``preconditioner``, the inverse
-        takes its place where the factor is small, unless ``method``, ``block``, ``ncv``, ``v0`` or ``max_passes`` is given.
+        what LOBPCG looks for. On the host, with a semidefinite A of 2,000 to 50,000 rows and no ``preconditioner`` but
+        a diagonal, the inverse takes its place where the factor is small, unless ``method``, ``block``, ``ncv`` or
+        ``max_passes`` is given.
     sigma : float, optional
         Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
         ``"LA"`` those nearest above it, ``"SA"`` those nearest below it; one that is sigma itself is on either side. Where the

@@ -39,8 +39,11 @@ from ooc_chol.precision.triples import Precision
 
 #: Rows, and bytes of the factor, up to which A is factored although nobody asked for it.
 _MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
-#: Rows from which on a factor pays in place of LOBPCG without a preconditioner, if it has so few bytes: a second or two.
-_LEAST_ROWS, _LIGHT_FACTOR = 2000, 256 << 20
+#: Rows from which on a factor pays in place of LOBPCG without a good preconditioner, if it has so few bytes, in all and for each
+#: entry of A: a second or two. Those of meshes have 300 to 1000 for each entry, of irregular graphs more.
+_LEAST_ROWS, _LIGHT_FACTOR, _LIGHT_ENTRY = 2000, 256 << 20, 1000
+#: Shift beside 0, relative to the largest eigenvalue, where the factor at 0 does not tell on which side eigenvalues are.
+_BESIDE = 1e-12
 #: By how much the length of a null vector in the span of computed ones may differ from 1.
 _NULL = 1e-8
 #: Few digits are known of a value whose residual is more than the first times its size; one that is less than the second times
@@ -261,7 +264,8 @@ def solved_beside_null(
     if problem.n < _LEAST_ROWS or wanted.which != "SA":
         return None
     most = min(_LIGHT_FACTOR, budget or _LIGHT_FACTOR)
-    solved = solved_from_zero(problem, replace(wanted, k=wanted.k + count), asked, stack, most_bytes=most)
+    more = replace(wanted, k=wanted.k + count)
+    solved = solved_from_zero(problem, more, asked, stack, most_bytes=most, most_an_entry=_LIGHT_ENTRY)
     if solved is None:
         return None
     v, values = solved.vectors, solved.found.values
@@ -274,15 +278,19 @@ def solved_beside_null(
     residuals = _residuals(problem.exact(stack), vectors, values)
     if (residuals > wanted.tol * solved.found.scale).any():
         return None
-    note = (
-        "the inverse of A took the place of LOBPCG, since null vectors are known, no preconditioner is, and its factor is small"
-    )
+    note = "the inverse of A took the place of LOBPCG: null vectors are known, a good preconditioner is not, the factor is small"
     found = replace(solved.found, values=values, residuals=residuals)
     return solved._replace(found=found, vectors=vectors, notes=(*solved.notes, note))
 
 
 def solved_from_zero(
-    problem: AbstractProblem, wanted: Wanted, asked: Asked, stack: ExitStack, *, most_bytes: int = _MOST_FACTOR
+    problem: AbstractProblem,
+    wanted: Wanted,
+    asked: Asked,
+    stack: ExitStack,
+    *,
+    most_bytes: int = _MOST_FACTOR,
+    most_an_entry: int = _MOST_FACTOR,
 ) -> Solved | None:
     """Pairs nearest 0 where that is an end of the spectrum, as the factor tells, by Lanczos on the inverse.
 
@@ -294,11 +302,18 @@ def solved_from_zero(
     if which is None or n > _MOST_ROWS or sizes.columns + sizes.block > n or (matrix := problem.csc()) is None:
         return None
     near, product = replace(wanted, which=cast(Which, which)), problem.exact(stack)
-    try:
-        inverse = inverse_of(product, n, 0.0, matrix=matrix, memory_budget=most_bytes, which=near.which)
-    except (BudgetError, SingularMatrixError):
-        return None
-    inverse, count = beside_enough(inverse, matrix, 0.0, replace(near, k=n))
+    most_bytes = min(most_bytes, most_an_entry * matrix.nnz)
+    scale = 0.0  # not known yet: at first 0 itself
+    for _ in range(2):
+        at = _BESIDE * scale * (1 if near.which == "SA" else -1) or 0.0
+        try:
+            inverse = inverse_of(product, n, at, matrix=matrix, memory_budget=most_bytes, which=near.which)
+        except (BudgetError, SingularMatrixError):
+            return None
+        inverse, count = beside_enough(inverse, matrix, at, replace(near, k=n))
+        if inverse.below is not None and not n - wanted.k <= count < n:
+            break
+        scale = inverse.scale
     if inverse.below is None or count < n:
         return None
     # All eigenvalues are on one side of the shift that was taken, of 0 perhaps not.

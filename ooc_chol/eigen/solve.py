@@ -307,9 +307,10 @@ def _solved(
 
 
 def _beside_null(call: EigshCall, problem: AbstractProblem, of: _Problem, asked: Asked, stack: ExitStack) -> Solved | None:
-    """Pairs by the inverse where LOBPCG would have null vectors alone, on the host, and nobody asked for its ways."""
-    ways = call.preconditioner, call.v0, call.ncv, call.block, call.max_passes
-    is_open = call.method == "auto" and of.request.precision == Precision.DDD and all(each is None for each in ways)
+    """Pairs by the inverse where LOBPCG would have null vectors and a diagonal at most, on the host, and its ways are open."""
+    is_weak = of.preconditioner is None or of.request.is_diagonal
+    ways = call.ncv, call.block, call.max_passes
+    is_open = call.method == "auto" and of.request.precision == Precision.DDD and is_weak and all(each is None for each in ways)
     if of.null is None or not is_open or not all(name.startswith("host") for name in problem.devices):
         return None
     budget = None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")

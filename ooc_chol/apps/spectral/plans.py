@@ -38,7 +38,8 @@ class PartitionPlan(tb.AbstractPlan):
     vectors : int
         Eigenvectors.
     method : str
-        How they are found, unless coarse levels of smoothed aggregation turn out to be dense; ``"none"`` where nothing is cut.
+        How they are found, unless coarse levels of smoothed aggregation turn out to be dense, or the factor that takes the place
+        of the diagonal small; ``"none"`` where nothing is cut.
     devices : tuple of str
         Where.
     budget_bytes : int

@@ -228,6 +228,23 @@ def test_without_pyamg_the_diagonal_is_taken_and_the_gain_told(monkeypatch: pyte
         lowest_eigenpairs(graph, 2, SolverOptions(devices="host:0", preconditioner="amg"))
 
 
+@pytest.mark.parametrize("spread", [0, 3])
+def test_without_pyamg_the_inverse_is_taken_where_its_factor_is_small(monkeypatch: pytest.MonkeyPatch, spread: int) -> None:
+    """Also where weights of six magnitudes leave the Laplacian singular to roundoff, so that a shift beside 0 is factored."""
+    monkeypatch.setitem(sys.modules, "pyamg", None)
+    upper = triu(torus_matrix(40, 50), format="csr")
+    upper.data = 10 ** np.random.default_rng(0).uniform(-spread, spread, upper.nnz)
+    graph = graph_of(csr_array(upper + upper.T))
+    found = lowest_eigenpairs(graph, 3, HOST)
+    assert found.method == "block Lanczos on the inverse" and found.passes < 100
+    assert "PyAMG is not installed" in found.reason and "factor of the Laplacian is small" in found.reason
+    check(graph, found, tol=1e-12)
+    values = eigh(graph.laplacian().toarray(), eigvals_only=True, subset_by_index=(1, 3))
+    assert np.allclose(found.eigenvalues, values, rtol=1e-6)
+    asked = SolverOptions(devices="host:0", preconditioner="diagonal")
+    assert lowest_eigenpairs(graph, 3, replace(asked, tol=1e-3)).method == DIAGONAL
+
+
 @pytest.mark.package("pyamg")
 def test_weights_of_six_magnitudes_take_a_cycle_without_weak_edges() -> None:
     """A torus and a cube on which plain aggregates grow dense: thousands of passes with the diagonal, here some dozens."""

@@ -71,7 +71,8 @@ def bisect(
     tol : float
         Largest residual of an eigenpair, relative to the norm of the Laplacian.
     preconditioner : {"auto", "amg", "diagonal"}
-        Smoothed aggregation by PyAMG, the diagonal, or the first where it is installed and pays.
+        Smoothed aggregation by PyAMG, the diagonal, or the first where it is installed and pays, else the inverse where
+        degrees are even and its factor is small, or the diagonal.
     precision : Precision or str, optional
         Types of vectors, products and sums, as of :func:`ooc_chol.eigsh`; by default ``"DDD"``.
     max_passes : int, optional

@@ -22,6 +22,7 @@ from ooc_chol.apps.spectral.solving.preconditioners import TooDenseError, aggreg
 from ooc_chol.apps.spectral.solving.ways import (
     AMG,
     DIAGONAL,
+    INVERSE,
     IRREGULAR,
     LANCZOS,
     LAPACK,
@@ -167,6 +168,8 @@ def _solved(call: _Call) -> Lowest:
     pairs = call.pairs(start, options.tol)
     moved = _moved(pairs, {}, {})
     passes, reason, scale = pairs.report.passes, way.reason, pairs.report.scale
+    if pairs.report.method == "shift-invert":
+        way, reason = way._replace(method=INVERSE), f"{reason}; the factor of the Laplacian is small"
     values, vectors, residuals = pairs.eigenvalues, np.asarray(pairs.eigenvectors, np.float64), pairs.residuals
     if way.method == LANCZOS:
         values, vectors, residuals = _without_null(pairs, call.null)
@@ -253,11 +256,15 @@ class _Call(NamedTuple):
         options, way = self.options, self.way
         if way.method == LANCZOS:  # without the null vector residuals are larger by at most that root
             tol, start = tol / np.sqrt(self.k + 1), start[:, :1]
+        how = eigsh_options(way.method, self.k, options, self.null, way.preconditioner)
+        is_even = unevenness(np.diff(self.graph.adjacency.indptr)) < IRREGULAR
+        if way.method == DIAGONAL and options.preconditioner == "auto" and is_even:
+            how["method"] = "auto"  # on the host the inverse, where its factor is small
         try:
             with self.turn.taken():
                 found: oc.Eigenpairs = oc.eigsh(
                     self.operator,
-                    **eigsh_options(way.method, self.k, options, self.null, way.preconditioner),
+                    **how,
                     tol=tol,
                     v0=start,
                     progress=options.progress,

@@ -70,7 +70,7 @@ class Lowest(NamedTuple):
     eigenvalues: NDArray[np.float64]  #: (k,)
     vectors: NDArray[np.float64]  #: (n, k), orthonormal; of normalized problems in the D-norm: ``v.T D v = 1``
     residuals: NDArray[np.float64]  #: (k,), ``||L v - w v||`` relative to the norm of L
-    method: str  #: "LOBPCG with smoothed aggregation", "LOBPCG with the diagonal", "block Lanczos", "LAPACK"
+    method: str  #: "LOBPCG with smoothed aggregation", "LOBPCG with the diagonal", "block Lanczos", "LAPACK" ...
     reason: str  #: A clause: why this method; what would be gained by installing PyAMG where it is missing
     passes: int  #: Products of the matrix with a block
     seconds: float

@@ -10,6 +10,8 @@ from ooc_chol.apps.spectral.solving.lowest import SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import has_pyamg
 
 LAPACK, AMG, DIAGONAL, LANCZOS = "LAPACK", "LOBPCG with smoothed aggregation", "LOBPCG with the diagonal", "block Lanczos"
+#: What ``oc.eigsh`` takes in place of the diagonal, where the factor of a Laplacian is small.
+INVERSE = "block Lanczos on the inverse"
 #: Vertices up to which LAPACK is as fast as anything; of so many for each eigenpair it is, too, while the matrix stays small.
 _DENSE, _DENSE_PER_PAIR, _MOST_DENSE = 600, 8, 4000
 #: Without a cycle the host takes as long for so many times fewer entries: 0.17 s for 110,000 (Lanczos) beside 0.18 to 0.2 for

@@ -187,3 +187,6 @@ else:
         from ooc_chol.apps.geostat.estimator import MaternGP
 
         return MaternGP
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), "MaternGP"})

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, fit, load_dataset, predict, profile_likelihood, simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 from tests.apps.geostat.shell import shell
+from tests.inside.cli import main
 from tests.inside.geostat import io, read_result
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -156,3 +158,19 @@ def test_a_profile_that_ends_too_early_says_so(data, tmp_path, capsys):
     told = capsys.readouterr()
     assert f"range by its profile likelihood: below {0.99 * length:.6g} to above {1.01 * length:.6g}" in told.out
     assert "widen them by --from and --to" in told.err
+
+
+def test_the_options_of_a_fit_are_shown_in_groups(capsys):
+    with pytest.raises(SystemExit):
+        main(["geostat", "fit", "--help"])
+    page = capsys.readouterr().out
+    places = [page.index(f"\n{name}:\n") for name in ("data", "covariance", "search", "results", "factorization", "examples")]
+    assert places == sorted(places)
+    between = {
+        option: page.index(f"\n  {option} ") for option in ("--value", "--smoothness", "--method", "--plot", "--tile-size")
+    }
+    assert [sum(place < at for place in places) for at in between.values()] == [1, 2, 3, 4, 5]
+
+
+def test_the_estimator_of_scikit_learns_form_is_listed():
+    assert "MaternGP" in dir(geostat)

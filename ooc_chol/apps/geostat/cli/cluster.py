@@ -12,7 +12,7 @@ import ooc_chol as oc
 QUICK_HERE = 20_000
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
+def add_cluster(parser: argparse._ActionsContainer) -> None:
     """Add ``--cluster``."""
     parser.add_argument(
         "--cluster",

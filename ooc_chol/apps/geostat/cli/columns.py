@@ -30,7 +30,7 @@ _DISTANCES: dict[str, Distance] = {
 }
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
+def add_data_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of columns other than coordinates and values, of distances and of the mean."""
     parser.add_argument(
         "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"

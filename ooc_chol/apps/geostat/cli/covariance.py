@@ -35,7 +35,7 @@ class Family:
     fixed: tuple[str, ...]  #: Parameters that are kept
 
 
-def add_covariance_options(parser: argparse.ArgumentParser) -> None:
+def add_covariance_options(parser: argparse._ActionsContainer) -> None:
     """Add ``--covariance`` with base, start and kept parameters."""
     parser.add_argument(
         "--covariance",

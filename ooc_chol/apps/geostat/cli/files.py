@@ -17,7 +17,7 @@ from ooc_chol.apps.geostat.factorization import SCRATCH
 FORCE = "--force"
 
 
-def add_force(parser: argparse.ArgumentParser) -> None:
+def add_force(parser: argparse._ActionsContainer) -> None:
     """Add ``--force``."""
     parser.add_argument(
         FORCE, action="store_true", help="replace files that exist already; files that the command reads are never replaced"

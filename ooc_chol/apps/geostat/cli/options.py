@@ -12,7 +12,7 @@ from ooc_chol.apps.geostat.cli.files import add_force, store_file
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 
-def add_settings(parser: argparse.ArgumentParser, *, judged: str | None = None) -> None:
+def add_settings(parser: argparse._ActionsContainer, *, judged: str | None = None) -> None:
     """Add the options of a factorization, and ``--force``; :func:`factor_settings` reads them.
 
     ``--dts`` is ExaGeoStat's word for the order of a tile; ``judged`` tells what becomes of a threshold.

@@ -35,7 +35,7 @@ _FIT_OPTIONS = (
 )
 
 
-def add_fit_options(parser: argparse.ArgumentParser) -> None:
+def add_fit_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of method, likelihood, logs and precision, and those of the approximation."""
     parser.add_argument(
         "--formula",
@@ -62,7 +62,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="read the data, print the plan of the fit, and stop")
 
 
-def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
+def add_vecchia_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of Vecchia's approximation to the parser of ``fit``."""
     parser.add_argument(
         "--neighbours",

@@ -53,18 +53,20 @@ EXAMPLES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="CSV with names in its first line, .parquet, .nc or .gpkg")
-    parser.add_argument(
+    data = parser.add_argument_group("data")
+    data.add_argument("data", nargs="?", metavar="DATA.csv", help="CSV with names in its first line, .parquet, .nc or .gpkg")
+    data.add_argument(
         "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
     )
-    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat (of points: x)")
-    parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat (of points: y)")
-    parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
-    parser.add_argument("--value", metavar="COLUMN", help="the observed values")
-    add_transform(parser)
-    add_data_options(parser)
-    add_covariance_options(parser)
-    parser.add_argument(
+    data.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat (of points: x)")
+    data.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat (of points: y)")
+    data.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
+    data.add_argument("--value", metavar="COLUMN", help="the observed values")
+    add_transform(data)
+    add_data_options(data)
+    model = parser.add_argument_group("covariance")
+    add_covariance_options(model)
+    model.add_argument(
         "--smoothness",
         metavar="NU|auto|best|free",
         type=_smoothness,
@@ -72,16 +74,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="nu; the best of 0.5, 1.5 and 2.5; estimated (free), as with every other --covariance, --start or --fix; or that "
         f"where its likelihood ratio rejects the best (auto, default; up to {COMPARED_LIMIT} observations)",
     )
-    parser.add_argument(
+    model.add_argument(
         "--nugget", metavar="free|zero|VALUE", type=_nugget, default="free", help="variance of the error of an observation"
     )
-    parser.add_argument(
+    search = parser.add_argument_group("search")
+    search.add_argument(
         "--max-evaluations", type=int, default=200, metavar="N", help="factorizations per smoothness (default: 200)"
     )
-    parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
-    parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
-    add_fit_options(parser)
-    add_settings(parser, judged="the log-likelihood is certified")
+    add_fit_options(search)
+    results = parser.add_argument_group("results")
+    results.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
+    results.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
+    add_settings(parser.add_argument_group("factorization"), judged="the log-likelihood is certified")
 
 
 def run(options: argparse.Namespace) -> int:

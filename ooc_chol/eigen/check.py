@@ -35,11 +35,14 @@ def sweep(
     """
     space, k = basis.space, wanted.k
     basis.shrink(-(-k // space.block))
-    older = len(basis.frontier)
-    room = space.capacity - basis.used - older  # panels, when the frontier may have to move
+    older = list(basis.frontier)
+    room = space.capacity - basis.used - len(older)  # panels, when the frontier may have to move
     chains = max(1, min(-(-VECTORS // space.block), room // (passes + 1)))
     ends = [basis.join(seed * VECTORS + chain) for chain in range(chains)]
     steps = max(0, min(passes, room // chains - 1))
+    # What was missed may lie in part in the frontier, to which random vectors are made orthogonal: it is multiplied too.
+    if (room - chains) // (chains + len(older)) >= steps:
+        ends += older
     for _ in range(steps):
         ends = [basis.multiply(end) for end in ends]
     basis.frontier = [*ends, *(panel for panel in basis.frontier if panel not in ends)]
@@ -47,4 +50,4 @@ def sweep(
     ritz = basis.ritz(wanted.which)
     before, after = keys(found[:k], wanted.which), keys(ritz.values[:k], wanted.which)
     missed = int(np.count_nonzero(after > before + margin))
-    return Sweep(steps * chains, chains * space.block, missed, ritz)
+    return Sweep(steps * len(ends), chains * space.block, missed, ritz)

@@ -74,9 +74,8 @@ def test_eigsh_takes_its_options(capsys, folder):
         900,
         "--no-check",
     )
-    status, out, err = run(capsys, "eigsh", "graph.oocsr", "-k", 3, "--normalized", *options, "--memory-budget", "100 MB")
+    status, out, _ = run(capsys, "eigsh", "graph.oocsr", "-k", 3, "--normalized", *options, "--memory-budget", "100 MB")
     assert status == 0
-    assert "residual" in err  # the bar's
     values = [float(line.split()[0]) for line in out.splitlines()[1:4]]
     with oc.block_csr("graph.oocsr") as packed:
         dense = oc.multiply(oc.laplacian(packed, normalized=True), np.eye(512), devices="host:0")

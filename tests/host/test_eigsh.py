@@ -227,3 +227,14 @@ def test_vectors_of_a_matrix_numbered_by_degree_are_in_the_callers_numbers(optio
     with oc.block_csr(csr, order="degree") as a:
         w, v = pairs = oc.eigsh(a, 3, devices="host:0", **options)
     assert np.linalg.norm(csr @ v - v * w, axis=0).max() <= (1.5 * pairs.residuals.max() + 1e-12) * np.abs(w).max()
+
+
+@pytest.mark.parametrize("seed", [1, 16, 89, 118, 123, 137, 151, *thorough(*range(200, 300))])
+def test_a_copy_that_lies_in_part_in_the_frontier_is_found(seed):
+    """Random vectors of the check are orthogonal to the frontier, which held half of what was missed."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(150, 420))
+    values = np.repeat(rng.standard_normal(n // 5 + 1), 5)[:n]
+    k = int(rng.integers(2, 12))
+    pairs = oc.eigsh(scipy.sparse.diags_array(values).tocsr(), k, which="LA", block=2, **HOST)
+    assert np.abs(pairs.eigenvalues - np.sort(values)[-k:]).max() <= 1e-10

@@ -6,7 +6,9 @@ from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.experimental.sparse import BCOO, BCSR
 
 from ooc_chol.calls.options import documented
 from ooc_chol.diff import jax_primitives as primitives
@@ -68,18 +70,22 @@ class CSR:
 
     @classmethod
     def of(cls, matrix: Any) -> CSR:
-        """Make one of a matrix of SciPy.
+        """Make one of a matrix.
 
         Parameters
         ----------
-        matrix : sparse matrix or array
-            Of float32 or float64; entries that are stored stay, duplicates are summed.
+        matrix : BCOO, BCSR, sparse or dense matrix, graph, or str
+            Of float32 or float64, or whole numbers in anything but JAX's own; entries that are stored stay, duplicates are
+            summed. What :func:`ooc_chol.block_csr` packs will do. Gradients reach the data of a BCOO or BCSR, whose indices are
+            static.
 
         Returns
         -------
         CSR
             The matrix.
         """
+        if isinstance(matrix, BCOO | BCSR):
+            return cls(*_of_jax(matrix))
         pattern, values = Pattern.of(matrix)
         return cls(values, pattern)
 
@@ -347,6 +353,23 @@ def part_of(A: CSR, kind: str, k: int) -> CSR:
     check_matrix(A)
     pattern, places = Structure.of(A.pattern).part(kind, k)
     return CSR.of_any(place(A.values, places), pattern)
+
+
+def _of_jax(matrix: BCOO | BCSR) -> tuple[Array, Pattern]:
+    """Values, which stay connected with the data of JAX's own matrix, and their pattern."""
+    if matrix.n_batch or matrix.n_dense or len(matrix.shape) != 2:
+        problem = f"shape {matrix.shape}, {matrix.n_batch} axes of batches and {matrix.n_dense} dense ones"
+        raise ValueError(f"the matrix has {problem}: give one of two sparse axes")
+    if isinstance(matrix, BCSR):
+        columns = np.asarray(matrix.indices)
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(np.asarray(matrix.indptr)))
+    else:
+        rows, columns = np.asarray(matrix.indices).T
+    there = np.flatnonzero((rows < matrix.shape[0]) & (columns[: len(rows)] < matrix.shape[1]))  # the rest fills arrays up
+    places, of_each = np.unique(rows[there].astype(np.int64) * matrix.shape[1] + columns[there], return_inverse=True)
+    values = jnp.zeros(len(places), matrix.data.dtype).at[of_each].add(matrix.data[there])
+    starts = np.searchsorted(places, matrix.shape[1] * np.arange(matrix.shape[0] + 1, dtype=np.int64))
+    return values, Pattern(starts, places % max(1, matrix.shape[1]), matrix.shape, name="the matrix")
 
 
 def _times(factor: Any, values: Array) -> Array:

@@ -16,7 +16,7 @@ from ooc_chol.diff.canonical import Canonical, made_canonical
 from ooc_chol.diff.checks import check_ascending, check_floats, check_range, check_starts, checked_shape, counted, whole
 from ooc_chol.diff.memory import Array, IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, frozen
-from ooc_chol.files.inputs import check_entries
+from ooc_chol.diff.sources import float_rows
 from ooc_chol.process.fork_safety import new_lock, new_rlock
 
 #: Letters of a name that was put together of others; products of products would have names of any length.
@@ -120,12 +120,13 @@ class Pattern:
 
     @classmethod
     def of(cls, matrix: Any, *, name: str = "the matrix") -> tuple[Pattern, NDArray[Any]]:
-        """The pattern and the values of a sparse matrix of SciPy.
+        """The pattern and the values of a matrix.
 
         Parameters
         ----------
-        matrix : sparse matrix or array
-            Of any format; entries that are stored stay, zeros among them, and duplicates are summed.
+        matrix : sparse or dense matrix, graph, or str
+            Of any format that :func:`ooc_chol.block_csr` packs; entries that are stored stay, zeros among them, and duplicates
+            are summed.
         name : str
             What errors call it.
 
@@ -134,12 +135,12 @@ class Pattern:
         pattern : Pattern
             Where its entries stand.
         values : (nnz,) array
-            The values there, of the matrix's type. No copy where it is in compressed rows already.
+            The values there, of the matrix's type, float64 of whole numbers. No copy where it is in compressed rows already.
 
         Raises
         ------
         TypeError
-            It is no sparse matrix.
+            It is no matrix.
 
         Examples
         --------
@@ -149,12 +150,7 @@ class Pattern:
         >>> pattern, values.tolist()
         (Pattern(2 x 2, 2 entries), [1.0, 2.0])
         """
-        if not hasattr(matrix, "tocsr") or len(getattr(matrix, "shape", ())) != 2:
-            raise TypeError(
-                f"{name} is a {type(matrix).__name__}: give a sparse matrix of SciPy, or Pattern(indptr, indices, shape)"
-            )
-        check_entries(name, matrix)
-        rows = matrix.tocsr()
+        rows = float_rows(matrix, name)
         found = cls.canonical(rows.indptr, rows.indices, rows.shape, name=name)
         return found.pattern, found.values(rows.data)
 

@@ -78,24 +78,24 @@ class CSR:
 
     @classmethod
     def of(cls, A: Any) -> CSR:
-        """Make one of a matrix of torch, SciPy or NumPy.
+        """Make one of a matrix.
 
         Parameters
         ----------
-        A : tensor, sparse matrix of SciPy, or array
-            Of two dimensions and real floating-point numbers: a tensor in CSR, CSC or COO layout or a dense one, any sparse
-            matrix of SciPy, or an array of NumPy. Of dense ones the entries that are not zero are taken. Rows are sorted and
-            entries of one place added where they are not so already; ``repr`` says it.
+        A : tensor, sparse or dense matrix, graph, or str
+            Of two dimensions and real floating-point numbers: a tensor in CSR, CSC or COO layout or a dense one, or anything
+            that :func:`ooc_chol.block_csr` packs, where whole numbers become float64. Of dense ones the entries that are not
+            zero are taken. Rows are sorted and entries of one place added where they are not so already; ``repr`` says it.
 
         Returns
         -------
         CSR
-            Its values stay connected with a tensor: gradients reach it. Those of SciPy and NumPy are copied.
+            Its values stay connected with a tensor: gradients reach it. All others are copied.
 
         Raises
         ------
         TypeError
-            It is none of these, or of integers or complex numbers.
+            It is none of these, or of complex numbers, or a tensor of integers.
         ValueError
             It has not two dimensions.
 

@@ -16,6 +16,7 @@ from ooc_chol.diff.functions import transpose
 from ooc_chol.diff.memory import IndexArray
 from ooc_chol.diff.ops import Gather
 from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.sources import float_rows
 from ooc_chol.diff.torch_arrays import on_host
 from ooc_chol.diff.torch_function import apply, differentiated_once
 from ooc_chol.files.inputs import plain_array
@@ -69,14 +70,14 @@ def check_together(**tensors: Tensor) -> None:
 
 
 def entries_of(a: Any) -> Entries:
-    """The pattern and values of a matrix of torch, SciPy or NumPy; the values of a tensor stay connected with it."""
+    """The pattern and values of a matrix; the values of a tensor of torch stay connected with it."""
     if isinstance(a, Tensor):
         return _of_tensor(a)
-    if scipy.sparse.issparse(a):
+    if scipy.sparse.issparse(a) and a.dtype.kind not in "iub":
         return _of_scipy(a)
-    if isinstance(a, np.ndarray):
+    if isinstance(a, np.ndarray) and a.dtype.kind not in "iub":
         return _of_tensor(_copied(plain_array("the matrix", a)))
-    raise TypeError(f"the matrix is a {type(a).__name__}: give a tensor of torch, a sparse matrix of SciPy or an array of NumPy")
+    return _of_scipy(float_rows(a, "the matrix"))
 
 
 def canonical_entries(indptr: Any, indices: Any, values: Any, shape: tuple[int, int]) -> Entries:

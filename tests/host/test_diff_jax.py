@@ -429,3 +429,35 @@ def test_vectors_without_columns(sparse, degree):
         assert function(a, nothing).shape == (60, 0)
         assert jax.grad(lambda x, f=function: f(a, x).sum())(nothing).shape == (60, 0)
     assert not np.asarray(sparse.sampled(a.pattern, nothing, nothing).values).any()
+
+
+@pytest.mark.parametrize("kind", ["BCOO", "BCSR"])
+def test_gradients_reach_the_data_of_jaxs_own_matrices(kind):
+    """Entries of one place are added, in any order, and those that fill arrays up beyond the matrix count for nothing."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import sparse
+
+    from ooc_chol.diff.jax import CSR
+
+    data = jnp.asarray([2.0, 5.0, 7.0, 11.0])
+    if kind == "BCOO":
+        indices = jnp.asarray([[2, 1], [0, 2], [2, 1], [3, 3]])  # the last is beyond 3 x 3
+
+        def made(x):
+            return sparse.BCOO((x, indices), shape=(3, 3))
+
+        expected = np.array([[0, 0, 5.0], [0, 0, 0], [0, 9.0, 0]])
+        weights = [8.0, 3.0, 8.0, 0.0]
+    else:
+        columns, starts = jnp.asarray([2, 0, 1, 1]), jnp.asarray([0, 2, 2, 4])
+
+        def made(x):
+            return sparse.BCSR((x, columns, starts), shape=(3, 3))
+
+        expected = np.array([[5.0, 0, 2.0], [0, 0, 0], [0, 18.0, 0]])
+        weights = [3.0, 1.0, 8.0, 8.0]
+    np.testing.assert_array_equal(CSR.of(made(data)).to_dense(), expected)
+    places = jnp.arange(1.0, 10.0).reshape(3, 3)
+    gradient = jax.grad(lambda x: (CSR.of(made(x)).to_dense() * places).sum())(data)
+    np.testing.assert_array_equal(gradient, weights)

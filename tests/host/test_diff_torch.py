@@ -419,9 +419,9 @@ def refused(torch, sparse):
         "sampled": (lambda: sparse.sampled(pattern, torch.ones(4), torch.ones(3)), ValueError, r"g has shape \(4,\)"),
         "columns": (lambda: sparse.sampled(pattern, torch.ones(3, 2), torch.ones(3, 1)), ValueError, "as many columns"),
         "precision": (lambda: sparse.matmul(a, torch.ones(3), precision="DDD"), ValueError, "'DDD'"),
-        "of a list": (lambda: sparse.CSR.of([[1.0]]), TypeError, "is a list"),
+        "of no matrix": (lambda: sparse.CSR.of(object()), TypeError, "is no sparse matrix"),
         "of a vector": (lambda: sparse.CSR.of(torch.ones(3)), ValueError, r"shape \(3,\)"),
-        "of integers": (lambda: sparse.CSR.of(scipy.sparse.eye_array(3, dtype=int)), TypeError, "the matrix is of int64"),
+        "of integers": (lambda: sparse.CSR.of(torch.eye(3, dtype=torch.int64)), TypeError, "the matrix is of torch.int64"),
         "of complex": (lambda: sparse.CSR.of(np.ones((2, 2), complex)), TypeError, "the matrix is of complex128"),
         "column": (lambda: sparse.CSR.from_entries([0, 1], [3], torch.ones(1), (1, 3)), oc.errors.SparseInputError, "row 0"),
         "count": (lambda: sparse.CSR.from_entries([0, 1], [2], torch.ones(2), (1, 3)), ValueError, "1 entry was given"),
@@ -451,7 +451,7 @@ NAMES = (
         "left height",
     ),
     *("type of x", "integer x", "array x", "no matrix", "B", "inner", "sum", "types of a sum", "types of a product", "scale"),
-    *("sampled", "columns", "precision", "of a list", "of a vector", "of integers", "of complex", "column", "count", "list"),
+    *("sampled", "columns", "precision", "of no matrix", "of a vector", "of integers", "of complex", "column", "count", "list"),
     *("vector", "left vector", "factors of a sum", "complex factor", "factor"),
 )
 

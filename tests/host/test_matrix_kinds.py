@@ -103,6 +103,23 @@ KINDS = {
     "edges": _file("a.txt", _edges),
     ".edgelist": _file("a.edgelist", _edges),
 }
+
+
+def _torch_csr(a):
+    pytest.importorskip("torch")
+    from ooc_chol.diff.torch import CSR
+
+    return CSR.of(a).to_dense()
+
+
+def _jax_csr(a):
+    jax = pytest.importorskip("jax")
+    from ooc_chol.diff.jax import CSR
+
+    with jax.enable_x64(True):
+        return CSR.of(a).to_dense()
+
+
 DOORS = {
     "eigsh": lambda a: oc.eigsh(a, k=2).eigenvalues,
     "svds": lambda a: oc.svds(a, k=2)[1],
@@ -111,6 +128,8 @@ DOORS = {
     "block_csr": lambda a: oc.block_csr(a).tocsr().toarray(),
     "bisect": lambda a: spectral.bisect(a).cut,
     "impute": lambda a: oc.impute(X, MASK, a, n_lambdas=2, max_inner=3).tensor,
+    "CSR of torch": _torch_csr,
+    "CSR of JAX": _jax_csr,
 }
 
 

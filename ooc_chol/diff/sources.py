@@ -1,0 +1,17 @@
+"""Matrices of every kind as rows of real numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ooc_chol.files.inputs import check_entries
+from ooc_chol.sparse.pack import block_csr
+
+
+def float_rows(matrix: Any, name: str) -> Any:
+    """A matrix in compressed rows, as SciPy has them: its own entries where it is sparse, of float64 where numbers are whole."""
+    if hasattr(matrix, "tocsr") and len(getattr(matrix, "shape", ())) == 2 and matrix.dtype.kind not in "iub":
+        check_entries(name, matrix)
+        return matrix.tocsr()
+    with block_csr(matrix) as packed:
+        return packed.tocsr()

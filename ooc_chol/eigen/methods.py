@@ -198,9 +198,9 @@ def solved_near(
         inverse, count = beside_enough(inverse, matrix, sigma, wanted)
         check_count(count, n, float(np.ldexp(sigma, -problem.power)), wanted)
     solved = _by_inverse(product, n, sigma, inverse, wanted, asked, plan.sizes, at_restart)
-    if matrix is None and not solved.found.why_not:  # no factor tells how many there are
+    if wanted.which != "LM" and not solved.found.why_not:  # where no factor tells how many there are
         off = SIGNS[wanted.which] * (solved.found.values - sigma)
-        count = int(np.count_nonzero(off >= -_AT_SIGMA * (solved.found.scale + abs(sigma))))
+        count = int(np.count_nonzero(off >= -8 * _AT_SIGMA * (solved.found.scale + abs(sigma))))
         check_count(count, n, float(np.ldexp(sigma, -problem.power)), wanted)
     if solved.found.is_hopeless and 8 * n * n <= MOST_DENSE:
         return _all_near(problem, product, wanted, sigma)

@@ -268,6 +268,14 @@ def test_a_side_that_only_the_callers_inverse_tells_of_is_named():
         oc.eigsh(a, 5, sigma=0.5, which="SA", OPinv=inverse)
 
 
+def test_a_side_is_named_where_pivots_left_the_diagonal():
+    values = np.repeat(np.random.default_rng(0).standard_normal(60), 5)
+    sigma = float(np.sort(values)[100] + 1e-9)
+    count = int(np.count_nonzero(values < sigma))
+    with pytest.raises(ValueError, match=f"A has {count} at or below"):
+        oc.eigsh(with_spectrum(values, seed=3), count + 40, sigma=sigma, which="SA", **HOST)
+
+
 def test_many_copies_beside_sigma_are_passed_over_where_they_are_on_the_other_side():
     values = np.r_[np.full(40, 1.0), np.linspace(2, 3, 200), np.linspace(-2, -1, 60)]
     a = with_spectrum(values, seed=1)

@@ -206,6 +206,7 @@ def public_objects(factors):
         "Machine": [tb.Machine([f"host:{at}" for at in range(16)], "1 GiB")],
         "Imputed": imputed,
         "ImputeReport": [each.report for each in imputed],
+        "SuggestingParser": [tb.SuggestingParser(prog=HOSTILE)],
         "HeldOut": [tb.HeldOut(144, 0.1, (1.0,) * 999, (1e-300,) * 999, np.inf, 1e300, other) for other in (None, 0.5)],
         "LambdaRow": list(imputed[0].history),
         "TensorPlan": [

@@ -49,17 +49,18 @@ def factored(family: str, order: int, options: Options, **how: Any) -> Iterator[
 
 
 @contextmanager
-def eigenpairs(options: Options) -> Iterator[Problem]:
+def eigenpairs(options: Options, scale: int = 25, **how: Any) -> Iterator[Problem]:
     """Eigenpairs of an R-MAT graph, compared by all their digits."""
-    graph = oc.testing.rmat(options.n.bit_length() - 1 if options.n else 25, devices=options.devices)
+    graph = oc.testing.rmat(options.n.bit_length() - 1 if options.n else scale, devices=options.devices)
     with oc.block_csr(graph) as a:
-        yield Problem(graph.name, partial(oc.eigsh, a, k=8, tol=1e-6, precision="FDF"), lambda pairs: digest(*pairs))
+        yield Problem(graph.name, partial(oc.eigsh, a, k=8, tol=1e-6, precision="FDF", **how), lambda pairs: digest(*pairs))
 
 
 @contextmanager
-def imputed(options: Options) -> Iterator[Problem]:
+def imputed(options: Options, places: int = 1300, size: int = 512) -> Iterator[Problem]:
     """A tensor of rank 3 in the Fourier domain of random places, a fifth of whose slices is missing."""
-    places, size = (max(16, options.n // 8), 24) if options.n else (1300, 512)
+    if options.n:
+        places, size = max(16, options.n // 8), 24
     graph = neighbour_graph(np.random.default_rng(2).random((places, 2)), 8)
     fourier, rng = oc.GraphFourier(graph, devices=options.device), np.random.default_rng(0)
     left, right = (rng.standard_normal((places, size, 3)).astype(np.float32) for _ in range(2))
@@ -115,7 +116,9 @@ CASES: dict[str, Callable[[Options], AbstractContextManager[Problem]]] = {
     **{f"default {order}": partial(factored, "rq 30", order) for order in (4096, 8192, 16384, 32768)},
     "default": partial(factored, "rq 30", 65536),
     "eigsh": eigenpairs,
+    "eigsh streamed": partial(eigenpairs, scale=27, memory_budget="8 GiB"),
     "impute": imputed,
+    "impute 64 x 64": partial(imputed, places=2100, size=64),
     "gradient": gradient,
     "kriging": kriged,
 }

@@ -1,8 +1,8 @@
 """Markdown tables of the result files.
 
-``--update README.md docs/measurements.md`` rewrites them in these documents. A document holds a place for them between ``<!--
-results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes only the tables named: ``short``, ``wall``,
-``gpu``, ``predicted``, ``policies``, ``peers``, ``host`` or ``passes``.
+``--update docs/measurements.md docs/ablation.md`` rewrites them in these documents. A document holds a place for them between
+``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes only the tables named: ``wall``, ``gpu``,
+``predicted``, ``policies``, ``peers``, ``host`` or ``passes``.
 """
 
 from __future__ import annotations
@@ -29,24 +29,10 @@ Column: TypeAlias = tuple[str, Callable[[Result], str]]
 _PLACE = re.compile(r"<!-- results((?: \w+)*) -->\n.*?<!-- /results -->", flags=re.DOTALL)
 _SOURCES = {"device-function": "made on the device", "host-array": "host array", "file": "file"}
 #: Names of the tables, in the order of a document that names none.
-TABLES = ("short", "wall", "gpu", "predicted", "policies", "peers", "host", "passes")
-#: Cases of the short table, which a reader meets first.
-SHORT = (
-    "host-fp64-file",
-    "h200-native-131072-24g",
-    "h200-residue-131072-32g",
-    "h200-residue-163840-48g",
-    "h200-residue-250000-112g",
-    "h200x4-residue-163840",
-)
+TABLES = ("wall", "gpu", "predicted", "policies", "peers", "host", "passes")
 #: Characters of an error that a table shows.
 _ERROR_LENGTH = 100
 
-SHORT_NOTE = """\
-*Memory*: what each device may use, and the share of L's bytes that all devices hold together. *Seconds*: median of the whole
-call, planning and page-locking included, and in brackets inside it, from the first step to the last byte of L; on the host the
-former alone. *Rate*: `n³/3` flops over these seconds, in the same order. *In core*: the fastest Cholesky of cuSOLVER, cuSOLVERMg
-or LAPACK on as many devices, at its best order, the whole matrix in their memory and the routine alone."""
 GPU_NOTE = """\
 - *engine*: with the number of moduli, and the share of the work that fell back to native products, where there is any.
 - *budget*: memory of each GPU, and that of all as a share of L's bytes. Out of core means at most half.
@@ -101,10 +87,8 @@ def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = (), p
     policies = sorted((result for result in on_gpus if _setting(result) in ablations), key=_moved, reverse=True)
     predicted = sorted((result for result in on_gpus if result.get("predicted_seconds") is not None), key=order)
     on_host = [result for result in results if result not in on_gpus]
-    by_case = {result["case"]: result for result in results}
     case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
     made = {
-        "short": _table([by_case[name] for name in SHORT if name in by_case], _short(results, link), SHORT_NOTE),
         "wall": _table(calls, call_columns(f"{link}/wall"), WALL_NOTE),
         "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
         "predicted": _table(predicted, [case, *_PREDICTIONS], PREDICTED_NOTE),
@@ -267,51 +251,6 @@ def _budget_of_l(result: Result) -> str:
     """Budget of each GPU, and that of all as a share of L's bytes: out of core means at most half."""
     share = len(result["devices"]) * result["budget_bytes"] / (4 * result["n"] * (result["n"] + 1))
     return f"{_budget(result)} ({100 * share:.0f} %)"
-
-
-def _short(results: Sequence[Result], link: str) -> list[Column]:
-    """Columns of the short table."""
-    engines = {"native": "FP64", "residue": "FP64 through residues"}
-
-    def what(result: Result) -> str:
-        """Order, engine and devices, linked to the file."""
-        if on_gpu(result):
-            gpus = len(result["devices"])
-            where = "one H200" if gpus == 1 else f"{gpus} H200s"
-        else:
-            where = f"{result['machine']['threads']} host cores, file to file"
-        return f"[n = {result['n']:,}, {engines[result['engine']]}, {where}]({link}/{result['case']}.json)"
-
-    def seconds(result: Result) -> str:
-        """Those of the whole call, and those inside where they are apart."""
-        inside = f" ({median(result['seconds']):.3g})" if "wall_seconds" in result else ""
-        return f"{whole_seconds(result):.3g}{inside}"
-
-    def rate(tflops: float) -> str:
-        """In the unit that suits it."""
-        return f"{tflops:.3g} TFLOP/s" if tflops >= 1 else f"{1e3 * tflops:.3g} GFLOP/s"
-
-    def rates(result: Result) -> str:
-        """That of the whole call, and that inside where they are apart."""
-        inside = f" ({rate(result['tflops'])})" if "wall_seconds" in result else ""
-        return f"**{rate(result['n'] ** 3 / 3e12 / whole_seconds(result))}**{inside}"
-
-    def in_core(result: Result) -> str:
-        """The fastest Cholesky of a vendor's or LAPACK's on as many devices of the kind, in any file."""
-        alike = [
-            other for other in results if on_gpu(other) == on_gpu(result) and len(other["devices"]) == len(result["devices"])
-        ]
-        libraries = ("cuSOLVER", "LAPACK")
-        peers = [best for other in alike for name in libraries if (best := best_peer(other, name)) is not None]
-        return rate(max(float(peer["tflops"]) for peer in peers)) if peers else ""
-
-    return [
-        ("matrix and machine", what),
-        ("memory (of L)", _budget_of_l),
-        ("seconds", seconds),
-        ("rate", rates),
-        ("in core", in_core),
-    ]
 
 
 _LINKS = ("source", "fetch", "write", "peer")

@@ -1,4 +1,6 @@
-"""Out-of-core Cholesky factorization that plans, executes and explains.
+"""Linear algebra for matrices that outgrow a GPU, or the machine.
+
+Dense Cholesky factors, geostatistics, sparse eigenpairs, partitions of graphs, sparse gradients, and imputation on graphs.
 
 >>> import numpy as np
 >>> import ooc_chol as oc

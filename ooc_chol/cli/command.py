@@ -204,7 +204,8 @@ def make_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
     parser = SuggestingParser(
         prog="ooc-chol",
-        description="Out-of-core Cholesky factorization that plans, executes and explains.",
+        description="Dense Cholesky factors, geostatistics, sparse products and eigenpairs, partitions of graphs, segments of "
+        "images, and imputation, in memory or larger. In Python, ooc_chol.diff has sparse operations with gradients, too.",
         epilog=examples(
             "ooc-chol plan --n 160000 --memory-budget '80 GB'    # bytes, memory and seconds; runs nothing",
             "ooc-chol factor covariance.npy --store covariance.factor",

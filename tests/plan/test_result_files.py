@@ -139,12 +139,8 @@ def test_traces_are_small_and_listed():
 
 
 def test_documents_show_the_tables_of_the_files():
-    documents = [
-        path
-        for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
-        if re.search("^<!-- results", path.read_text("utf-8"), re.M)
-    ]
-    assert {"README.md", "ablation.md", "measurements.md"} <= {path.name for path in documents}
+    documents = [path for path in (ROOT / "docs").glob("*.md") if re.search("^<!-- results", path.read_text("utf-8"), re.M)]
+    assert {"ablation.md", "measurements.md"} <= {path.name for path in documents}
     for path in documents:
         text = path.read_text(encoding="utf-8")
         made = table.tables(table.load(), table.link_from(path), table.load_calls(), table.load_passes())
@@ -178,29 +174,6 @@ def test_update_replaces_the_tables_and_nothing_else(tmp_path):
     assert text.endswith("\n<!-- /results -->\nafter\n")
     assert "old" not in text and "`async`" not in text and "131,072" in text
     assert not table.update(document)
-
-
-def test_the_short_table_is_of_five_columns_and_its_vendor_s_rate_is_the_best_in_any_file():
-    rows = [row.strip("| ").split(" | ") for row in table.tables(table.load(), "results")["short"].splitlines()[2:8]]
-    assert [len(row) for row in rows] == [5] * len(table.SHORT)
-    peers = [peer for peer in table.peers_of(filter(on_gpu, table.load())) if peer["name"].startswith("cuSOLVER")]
-    for row, name in zip(rows, table.SHORT, strict=True):
-        found = next(result for result in table.load() if result["case"] == name)
-        assert f"results/{name}.json" in row[0] and f"{found['n']:,}" in row[0]
-        if on_gpu(found):
-            best = max(
-                peer["tflops"] for peer in peers if len(peer.get("devices", [0])) == len(found["devices"]) and "tflops" in peer
-            )
-            assert row[4] == f"{best:.3g} TFLOP/s"
-
-
-def test_the_short_table_has_the_whole_call_in_front_and_the_seconds_inside_in_brackets():
-    like = next(result for result in table.load() if result["case"] == table.SHORT[1])
-    found = like | {"n": 30_000, "tflops": 4.5, "seconds": [3.0, 2.0, 1.0], "wall_seconds": [5.0, 4.0, 9.0]}
-    assert "| 5 (2) | **1.8 TFLOP/s** (4.5 TFLOP/s) |" in table.tables([found], "results")["short"].splitlines()[2]
-    alone = found | {"tflops": 0.5, "seconds": [18.0]}
-    del alone["wall_seconds"]
-    assert "| 18 | **500 GFLOP/s** |" in table.tables([alone], "results")["short"].splitlines()[2]
 
 
 def test_the_table_of_gpus_has_the_whole_call_beside_the_seconds():
@@ -305,7 +278,7 @@ def test_documents_have_a_row_for_each_line_of_whole_calls():
 def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
     with pytest.raises(ValueError, match="no place"):
         table.updated("<!-- results -->\nnever closed\n", {})
-    with pytest.raises(ValueError, match="no table gpus; there are short, wall, gpu, predicted, policies, peers, host, passes"):
+    with pytest.raises(ValueError, match="no table gpus; there are wall, gpu, predicted, policies, peers, host, passes"):
         table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
 
 
@@ -326,8 +299,7 @@ def test_a_host_result_has_a_table_of_its_own():
         "anonymous_before_bytes": [10 << 20, 11 << 20], "anonymous_peak_bytes": [270 << 20, 273 << 20],
     }  # fmt: skip
     made = table.tables([found], "results")
-    assert list(made) == ["short", "host"]
-    assert "| [n = 16,384, FP64, 3 host cores, file to file](results/host-fp64-file.json) |" in made["short"]
+    assert list(made) == ["host"]
     row = made["host"].splitlines()[2]
     assert row == (
         "| [host-fp64-file](results/host-fp64-file.json) | 16,384 | 256 MiB | file | 19 (18-20) | **77.2** "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from statistics import median
 
 import pytest
@@ -63,11 +64,11 @@ def test_figures_of_the_factorization_are_those_of_the_files():
 
 def test_figures_of_kriging_are_those_of_the_files():
     text, ours, theirs = prose(), result("geostat/modis-vecchia-host"), result("geostat/modis-peers-host")
-    assert ours["machine"]["cores"] == theirs["machine"]["cores"] == 2 and "take two cores" in text
+    assert ours["machine"]["cores"] == theirs["machine"]["cores"] == 2 and "takes two cores" in text
     found = line(ours["models"], model="half-constant")
     assert figure(f"{found['seconds']['all']:.0f} s", "geostat/modis-vecchia-host") in text
     assert figure(f"{theirs['peers']['GPBoost']['seconds']['all']:.0f} s", "geostat/modis-peers-host") in text
-    assert f"{found['n']:,} values" in text and f"{found['held_out']:,} predicted" in text
+    assert f"{found['n']:,} satellite temperatures, and {found['held_out']:,} that" in text
 
 
 def test_figures_of_sparse_matrices_are_those_of_the_files():
@@ -129,6 +130,12 @@ def test_the_table_of_speed_is_that_of_the_files():
     ]
     again = [f"{walls(1, name):.2f}" for name in ("default", "eigsh", "impute")]
     assert f"one takes {again[0]}, {again[1]} and {again[2]} s." in read(README)
+
+
+def test_the_table_of_extras_has_all_that_a_user_installs():
+    extras = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
+    rows = read(README).split("| extra | brings | for |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`([\w-]+)`", rows)) == set(extras) - {"dev", "docs", "peers"}
 
 
 def test_the_readme_is_short():

@@ -116,7 +116,7 @@ CASES: dict[str, Callable[[Options], AbstractContextManager[Problem]]] = {
     **{f"default {order}": partial(factored, "rq 30", order) for order in (4096, 8192, 16384, 32768)},
     "default": partial(factored, "rq 30", 65536),
     "eigsh": eigenpairs,
-    "eigsh streamed": partial(eigenpairs, scale=27, memory_budget="8 GiB"),
+    "eigsh streamed": partial(eigenpairs, scale=27, memory_budget="10 GiB"),
     "impute": imputed,
     "impute 64 x 64": partial(imputed, places=2100, size=64),
     "gradient": gradient,

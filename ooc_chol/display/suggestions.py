@@ -14,7 +14,16 @@ _WRONG_CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P
 
 
 class SuggestingParser(argparse.ArgumentParser):
-    """A parser that answers a word which it does not know with the nearest one that it does."""
+    """A parser that answers a word which it does not know with the nearest one that it does.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Those of ``argparse.ArgumentParser``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as ``argparse`` does; a command that is missing behind an unknown option is that option's fault."""

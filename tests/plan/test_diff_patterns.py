@@ -61,9 +61,14 @@ def test_arrays_and_shapes_of_other_kinds_are_refused(indptr, indices, shape, er
         Pattern(indptr, indices, shape)
 
 
-def test_what_is_no_sparse_matrix_is_refused():
-    with pytest.raises(TypeError, match="the matrix is a ndarray: give a sparse matrix of SciPy"):
-        Pattern.of(np.eye(2))
+def test_what_is_no_matrix_is_refused():
+    with pytest.raises(TypeError, match="is no sparse matrix"):
+        Pattern.of(object())
+
+
+def test_dense_matrices_and_whole_numbers_have_patterns():
+    pattern, values = Pattern.of(np.array([[0, 2], [3, 0]]))
+    assert pattern.indices.tolist() == [1, 0] and values.dtype == np.float64 and values.tolist() == [2.0, 3.0]
 
 
 def test_a_pattern_is_a_copy_that_nobody_writes_to():

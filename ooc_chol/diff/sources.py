@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ooc_chol.files.inputs import check_entries
-from ooc_chol.sparse.pack import block_csr
 
 
 def float_rows(matrix: Any, name: str) -> Any:
@@ -13,5 +12,7 @@ def float_rows(matrix: Any, name: str) -> Any:
     if hasattr(matrix, "tocsr") and len(getattr(matrix, "shape", ())) == 2 and matrix.dtype.kind not in "iub":
         check_entries(name, matrix)
         return matrix.tocsr()
+    from ooc_chol.sparse.pack import block_csr  # an operation of NumPy needs no SciPy
+
     with block_csr(matrix) as packed:
         return packed.tocsr()

@@ -56,11 +56,14 @@ RUNS = {
     "spectral partition": ("spectral partition edges.txt 3 --target-sizes 1,1,1 --devices host:0", "sizes"),
     "spectral segment": ("spectral segment image.npy --sigma-i 5 --output segments.png --devices host:0", "ncut"),
     "spectral demo": ("spectral demo --points 300 --parts 3 --devices host:0", "cuts"),
-    "impute fit": ("impute fit tensor.npy --graph edges.txt --n-lambdas 3 --output filled.npz --devices host:0", "history"),
+    "impute fit": (
+        "impute fit tensor.npy --graph edges.txt --n-lambdas 3 --held-out 0 --output filled.npz --devices host:0",
+        "history",
+    ),
     "impute demo": ("impute demo --vertices 30 --size 5 --rank 1 --observed 0.8 --devices host:0", "runs"),
 }
 #: Commands that need a GPU to run at all, or somebody who looks at a page.
-ELSEWHERE = {"bench links", "trace view"}
+ELSEWHERE = {"bench links", "trace view", "help"}
 #: Words that only have commands below them.
 GROUPS = ("", "bench", "geostat", "impute", "sparse", "spectral", "trace")
 #: Commands that take longest: whether they are quiet, as all others are by the same means, is looked at with ``--thorough``.

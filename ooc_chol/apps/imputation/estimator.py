@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,23 +11,18 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.imputation.crossvalidation import held_out_error, told_with
-from ooc_chol.apps.imputation.scores import observed_mask
+from ooc_chol.apps.imputation.fitting import fitted
 from ooc_chol.apps.shared.estimators import BaseEstimator, NotFittedError
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-#: Parameters that are arguments of ``oc.impute``.
+#: Parameters that are options of a fit.
 _PASSED_ON = (
+    *("n_components", "normalized", "held_out"),
     *("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage", "center"),
     *("work_folder", "callback", "replace", "checkpoint", "devices", "memory_budget", "host_budget", "progress", "trace"),
 )
-
-#: Those that are of one fit, and not of another one without a part.
-_OF_ONE_FIT = ("work_folder", "callback", "replace", "checkpoint", "trace")
-#: What is held out by default, and values of lambda that are tried where their number is "auto".
-_HELD_OUT, _N_LAMBDAS = 0.1, 20
 
 
 class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
@@ -171,50 +165,11 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         ImputationWarning
             As :func:`ooc_chol.impute`, and where a constant or means of neighbours err no more at what was held out.
         """
-        seen = observed_mask(X) if mask is None else mask
-        share = self._share(start, first_lambda)
         options = {name: getattr(self, name) for name in _PASSED_ON}
-        once = {name: value for name, value in options.items() if name not in _OF_ONE_FIT}
-        fouriers = self._fouriers()
-        held: tb.HeldOut | None
-        if len(fouriers) > 1 or self.n_lambdas == "auto":
-            chosen, fourier = self._chosen(X, seen, share, fouriers, once)
-            if self.n_lambdas == "auto":
-                options["n_lambdas"] = len(chosen.errors)
-            held = chosen
-            found = oc.impute(X, seen, fourier, start=start, first_lambda=first_lambda, **options)
-        else:
-            (fourier,) = fouriers
-            found = oc.impute(X, seen, fourier, start=start, first_lambda=first_lambda, **options)
-            held = held_out_error(X, fourier, seen, share=share, **once) if share else None
-        self.imputed_ = told_with(found, held)
-        self.fourier_, self.mask_, self.held_out_ = fourier, np.asarray(seen), held
+        found = fitted(X, mask, self.graph, start=start, first_lambda=first_lambda, **options)
+        self.imputed_, self.fourier_, self.mask_, self.held_out_ = found
         self.tensor_, self.history_ = self.imputed_.tensor, self.imputed_.history
         return self
-
-    def _share(self, start: Any, first_lambda: float | None) -> float:
-        """Share that is held out."""
-        if self.held_out is not None:
-            return self.held_out
-        return _HELD_OUT if start is None and first_lambda is None and self.work_folder is None else 0.0
-
-    def _chosen(
-        self, X: Any, seen: NDArray[np.bool_], share: float, fouriers: list[oc.GraphFourier], options: dict[str, Any]
-    ) -> tuple[tb.HeldOut, oc.GraphFourier]:
-        """The transform, and how many values of lambda there are errors of, by what is held out."""
-        ends = self.n_lambdas == "auto"
-        if ends:
-            options = {**options, "n_lambdas": _N_LAMBDAS}
-        tried = [held_out_error(X, each, seen, share=share, **options) if share else None for each in fouriers]
-        errors = [np.inf if each is None else each.least if ends else each.error for each in tried]
-        number = int(np.argmin(errors))
-        if (held := tried[number]) is None:
-            raise ValueError(
-                'nothing can be held out, so that nothing is to choose by: "auto" needs gaps, two slices and held_out'
-            )
-        if ends:
-            held = replace(held, lambdas=held.lambdas[: held.best], errors=held.errors[: held.best])
-        return replace(held, other=max(errors) if len(errors) > 1 else None), fouriers[number]
 
     def transform(self, X: Any = None) -> NDArray[Any]:
         """The tensor without gaps, or another one of its shape with its gaps filled from it.
@@ -274,18 +229,3 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = tags.input_tags.three_d_array = True
         tags.input_tags.two_d_array = False
         return tags
-
-    def _fouriers(self) -> list[oc.GraphFourier]:
-        """The transform, as given or of the graph, or both of the graph."""
-        if not isinstance(self.graph, oc.GraphFourier):
-            if isinstance(self.normalized, str) and self.normalized != "auto":
-                raise ValueError(f"normalized={self.normalized!r:.40}: give True, False or 'auto'")
-            count, devices = self.n_components, self.devices
-            kinds = (True, False) if self.normalized == "auto" else (bool(self.normalized),)
-            return [oc.GraphFourier(self.graph, normalized=kind, n_components=count, devices=devices) for kind in kinds]
-        if self.n_components not in (None, self.graph.n_components):
-            raise ValueError(
-                f"n_components is {self.n_components}, but the GraphFourier that was given has {self.graph.n_components}: "
-                "leave it out, or give the graph"
-            )
-        return [self.graph]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.apps import imputation
 from ooc_chol.apps.imputation.cli.options import FORCE, add_force, add_impute_options, impute_options
 from ooc_chol.apps.imputation.crossvalidation import CrossValidation, cross_validate
 from ooc_chol.apps.imputation.files import TENSORS, TensorFile, check_tensor_name, read_mask, read_tensor, write_tensor
+from ooc_chol.apps.imputation.fitting import fitted
 from ooc_chol.apps.imputation.graphs import read_graph
 from ooc_chol.apps.imputation.pictures import PICTURES, save_figure, slices_figure
 from ooc_chol.apps.imputation.scores import observed_mask
@@ -77,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
     graph = read_graph(options.graph, len(given.tensor), base=options.base)
     how = impute_options(options)
     files = {"checkpoint": options.checkpoint, "replace": options.force, "work_folder": options.work_folder}
-    imputer = imputation.ConvolutionalImputer(
+    fit = fitted(
+        given.tensor,
+        mask,
         graph,
         n_components=options.n_components,
         normalized="auto" if options.either_laplacian else not options.unnormalized,
@@ -86,12 +88,12 @@ def run(options: argparse.Namespace) -> int:
         trace=options.trace is not None,
         **files,
         **how,
-    ).fit(given.tensor, mask)
-    found = imputer.imputed_
+    )
+    found = fit.imputed
     print(found.report)
     validated = None
     if options.cross_validate is not None:
-        validated = _validated(options, given, mask, imputer.fourier_, how)
+        validated = _validated(options, given, mask, fit.fourier, how)
         print(validated)
     options.answer = _figures(options, found, validated)
     if options.output is not None:

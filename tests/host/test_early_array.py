@@ -10,7 +10,7 @@ import pytest
 import ooc_chol as oc
 from tests.inside.eigen import DeviceSpace, EarlyArray, early_array
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack")]
 
 
 def pages_threads() -> list[threading.Thread]:

@@ -29,7 +29,8 @@ ORDERS = {"2^17": 2**17, "2^19": 2**19, "2^21": 2**21, "10^7": 10**7}
 GPUS = (1, 2, 4, 8, 16, 64, 256, 1000)
 NETWORKS = (10e9, 25e9, 100e9)
 #: An H200 through residues: long products, POTRF and TRSM of tiles, copies from host memory, as measured on one
-#: (docs/measurements.md, decision 7). Seconds of a task beside its work are an assumption, as are those of Dask's scheduler.
+#: (docs/measurements.md, docs/lab-notes.md). Seconds of a task beside its work are an assumption,
+#: as are those of Dask's scheduler.
 FLOPS, PANEL_FLOPS, LINK, OVERHEAD = 100e12, 30e12, 51e9, 0.05
 #: Memory of a worker, an eighth of a machine with 2 TiB, to tell which points it would hold; the others are computed, too.
 MEMORY, ENDLESS = 256 << 30, 1 << 60

@@ -20,7 +20,7 @@ from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan, device_text
 from ooc_chol.tasks.row_blocks import RowBlocks
 
-#: Passes with blocks of so many columns, of those with single vectors (measured: decision 55).
+#: Passes with blocks of so many columns, of those with single vectors (measured: docs/decisions/0021-eigensolvers.md).
 PASSES_OF_BLOCK = {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.31}
 #: Devices that have lines of their own on the printed page.
 _MOST_DEVICES = 8

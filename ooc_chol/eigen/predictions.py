@@ -13,7 +13,7 @@ from ooc_chol.sparse.plan import DeviceShare
 #: How often a projection reads the basis: for inner products and to subtract, and in half of all cases both once more.
 _BASIS_READS = 3.0
 #: What a host core takes for a read of the basis, of half a copy: with panels of more than one column, and times that where
-#: numbers are made wider on the way (measured: decision 55). GPUs are taken as bound by their memory.
+#: numbers are made wider on the way (measured: docs/lab-notes.md). GPUs are taken as bound by their memory.
 _HOST_READ, _HOST_WIDENING = 2.0, 2.0
 #: How often a panel is read or written while it is projected and made orthonormal.
 _PANEL_READS = 8.0

@@ -1,7 +1,7 @@
 """How the bytes of a file come to memory and go to it: by way of the system's cache, past it, or with the cache dropped behind.
 
 What is read and written once, in pieces of megabytes, gains nothing by the cache, and its copies take as much of a processor as
-the disk takes time: 0.15 to 0.4 s per GiB instead of 0.03 (docs/decisions/0029-disk-tier.md). Pages of the cache also count as
+the disk takes time: 0.15 to 0.4 s per GiB instead of 0.03 (docs/lab-notes.md). Pages of the cache also count as
 memory of the control group, where a budget was promised.
 """
 

@@ -1,8 +1,8 @@
 """Blocks in a fixed order through one device: some stay, the others pass through a ring of slots, copies ahead of the kernels.
 
 A cyclic scan over more blocks than a device holds keeps some of them for good: the best rule of eviction, which knows all that
-comes, saves less than one copy a scan beside that (docs/decisions/0043-block-scan.md). So there is no policy here: whoever made
-the plan says which blocks are kept, and where.
+comes, saves less than one copy a scan beside that (docs/decisions/0018-sparse-blocks.md). So there is no policy here: whoever
+made the plan says which blocks are kept, and where.
 """
 
 from __future__ import annotations

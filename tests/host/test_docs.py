@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("zarr_threads")
 
 DOCS = ROOT / "docs"
 #: Pages whose blocks other tests run, or that have none.
-ELSEWHERE = {"geostat-guide", "geostat", "index"}
+ELSEWHERE = {"geostat-guide", "geostat", "index", "lab-notes"}
 
 
 @pytest.mark.usefixtures("foreign")
@@ -89,7 +89,8 @@ def test_the_budgets_of_a_page_are_enough_with_any_number_of_threads(
 
 def test_every_page_with_programs_is_run_by_a_test():
     assert {path.stem for path in DOCS.glob("*.md")} == {"tutorial", *PAGES, *MORE, *ELSEWHERE}
-    for path in [DOCS / "geostat.md", DOCS / "index.md", *(DOCS / "decisions").glob("*.md"), *(DOCS / "reference").glob("*.md")]:
+    whole = [DOCS / f"{name}.md" for name in ("geostat", "index", "lab-notes")]
+    for path in [*whole, *(DOCS / "decisions").glob("*.md"), *(DOCS / "reference").glob("*.md")]:
         assert not list(blocks(read(path))), path
 
 

@@ -17,7 +17,7 @@ from ooc_chol.kernels.cuda import SYRK_PARTS, TRSM_BLOCK
 #: products of long K at 13 moduli 103 to 107, passes over accumulators 24 ps an entry, reconstruction 27,
 #: conversion 8.5 (docs/measurements.md), copies both ways at once 51 GB/s, 96 GB/s for four GPUs together, whose limit is the
 #: host's memory, and 363 GB/s between GPUs; POTRF 2.05 ms at order 2048 and 5.7 at 4096, TRSM 1.2 ms at 2048, inversion 0.02 ms
-#: (docs/decisions/0007-triangular-kernels.md). Products in FP16 and passes over float32 accumulators are estimates.
+#: (docs/lab-notes.md). Products in FP16 and passes over float32 accumulators are estimates.
 _H200 = DATA_SHEETS["NVIDIA H200"]
 _GEMM, _SYRK_SHARE = 52e12, 0.95
 _PRODUCT, _MODULI = 107e12, 13

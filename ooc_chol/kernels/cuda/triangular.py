@@ -1,7 +1,7 @@
 """POTRF, TRSM and the inversion of diagonal blocks on the current CUDA device: kernels of our own, each in one launch.
 
 The vendor's POTRF takes some hundred launches and TRSM by products forty. Beside a long product each of them waits for
-processors, and each costs the enqueuing thread 10 to 15 microseconds (docs/decisions/0007-triangular-kernels.md).
+processors, and each costs the enqueuing thread 10 to 15 microseconds (docs/lab-notes.md).
 """
 
 from __future__ import annotations

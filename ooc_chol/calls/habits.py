@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -31,7 +31,7 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[Callable[Arguments, Res
         @wraps(function)
         def call(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
             if unknown := [name for name in options if name not in taken]:
-                raise TypeError(_answer(function, unknown[0], elsewhere, list(taken)))
+                raise TypeError(answer(function, unknown[0], elsewhere, list(taken)))
             return function(*args, **options)
 
         return call
@@ -39,11 +39,14 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[Callable[Arguments, Res
     return answered
 
 
-def _answer(function: Callable[..., Any], name: str, elsewhere: Mapping[str, str], taken: list[str]) -> str:
+def answer(function: Callable[..., Any], name: str, elsewhere: Mapping[str, str], taken: Sequence[str]) -> str:
+    """Text on an argument that a call does not take: what to do without it, or the name that is nearest."""
     if name in elsewhere:
         return f"{function.__name__} has no argument {name}: {elsewhere[name]}"
     from difflib import get_close_matches  # nearly no process needs it
 
     near = get_close_matches(name, taken)
-    advice = f"did you mean {near[0]}?" if near else f"help(ooc_chol.{function.__name__}) lists those there are"
+    path = function.__module__.split(".")
+    owner = ".".join(path[:3] if path[1] == "apps" else path[:1])
+    advice = f"did you mean {near[0]}?" if near else f"help({owner}.{function.__name__}) lists those there are"
     return f"{function.__name__} has no argument {name}; {advice}"

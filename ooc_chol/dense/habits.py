@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ooc_chol.calls.habits import answer
+
 #: Arguments of SciPy's, NumPy's, CuPy's and torch's functions, and what to do without them.
 _ELSEWHERE = {
     "overwrite_a": "A is never changed; to keep L over A, give overwrite=True",
@@ -24,16 +26,11 @@ def refuse_arguments(others: Sequence[object], unknown: Mapping[str, object], fu
     """Raise ``TypeError`` for arguments that ``function`` does not take: ``others`` without a name, or ``unknown`` ones."""
     called = function.__name__
     if others:
-        taken = f"{called} takes A and precision_threshold alone without a name"
-        raise TypeError(f"{taken}, but got {others[0]!r:.40} after it: {_meant(others[0])}")
+        alone = f"{called} takes A and precision_threshold alone without a name"
+        raise TypeError(f"{alone}, but got {others[0]!r:.40} after it: {_meant(others[0])}")
     name = next(iter(unknown))
-    if name in _ELSEWHERE:
-        raise TypeError(f"{called} has no argument {name}: {_ELSEWHERE[name]}")
-    from difflib import get_close_matches  # nearly no process needs it
-
-    near = get_close_matches(name, [each for each in inspect.signature(function).parameters if each not in ("others", "unknown")])
-    advice = f"did you mean {near[0]}?" if near else "help(ooc_chol.cholesky) lists those there are"
-    raise TypeError(f"{called} has no argument {name}; {advice}")
+    taken = [each for each in inspect.signature(function).parameters if each not in ("others", "unknown")]
+    raise TypeError(answer(function, name, _ELSEWHERE, taken))
 
 
 def _meant(value: object) -> str:

@@ -185,3 +185,11 @@ def test_what_is_given_is_never_changed(door):
         same = each == was if isinstance(each, np.ndarray) else each.data == was.data
         assert np.all(same)
         assert isinstance(each, np.ndarray) or each.nnz == was.nnz
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "coo_array", "array", ".npy", "edges"])
+def test_a_word_for_zeros_is_checked_of_every_kind(tmp_path, kind):
+    given = KINDS[kind](tmp_path)
+    assert oc.block_csr(given, zeros="drop").nnz == A.nnz
+    with pytest.raises(ValueError, match="give 'keep' or 'drop'"):
+        oc.block_csr(given, zeros="forget")

@@ -40,7 +40,7 @@ def array_rows(matrix: Any, *, zeros: Zeros = "keep", name: str | None = None) -
     elif (same := of_jax(matrix)) is not None or (same := of_sparse_table(matrix)) is not None:
         matrix = same
     elif is_dense(matrix):
-        return dense_rows(matrix, name)
+        return dense_rows(matrix, zeros, name)
     if not issparse(matrix) and not (kind.__module__.startswith("cupyx.") and hasattr(matrix, "format")):
         raise TypeError(f"A is a {_full_name(kind)}, which is no sparse matrix: {_advice(matrix)}")
     if len(matrix.shape) != 2:

@@ -25,7 +25,7 @@ from ooc_chol.sparse.values import MOST_WHOLE
 class DenseRows(AbstractRows):
     """Rows of a dense matrix, in memory or mapped: of its numbers those that are not zero."""
 
-    def __init__(self, array: NDArray[Any], name: str) -> None:
+    def __init__(self, array: NDArray[Any], name: str, zeros: Zeros = "keep") -> None:
         if array.ndim != 2:
             advice = "a matrix has two: reshape it, or give one of several"
             raise SparseInputError(name, "", f"it has {array.ndim} dimensions", advice)
@@ -33,7 +33,7 @@ class DenseRows(AbstractRows):
         self.name, self.shape = name, (int(array.shape[0]), int(array.shape[1]))
         self.expected_entries = int(array.size)
         self.counts = RowCounts()
-        self._array, self._rules = array, Rules(name, self.shape[1])
+        self._array, self._rules = array, Rules(name, self.shape[1], zeros)
 
     def runs(self) -> Iterator[Rows]:
         """Some rows at a time, which are read then."""
@@ -66,17 +66,17 @@ def is_dense(source: Any) -> bool:
     return hasattr(source, "__array__") and getattr(source, "ndim", 0) == 2
 
 
-def dense_rows(source: Any, name: str | None) -> AbstractRows:
+def dense_rows(source: Any, zeros: Zeros, name: str | None) -> DenseRows:
     """The rows of what :func:`is_dense`.
 
     Raises ``TypeError``, ``MissingValueError``, ``UnsupportedTypeError`` and ``SparseInputError``.
     """
-    return DenseRows(plain_array("A", source), name or f"the {type(source).__name__}")
+    return DenseRows(plain_array("A", source), name or f"the {type(source).__name__}", zeros)
 
 
 def npy_rows(path: str | PathLike[str], *, zeros: Zeros = "keep", name: str | None = None) -> DenseRows:
     """The rows of a dense matrix in a ``.npy`` file, read as they are wanted."""
-    return DenseRows(input_npy(path, mapped=True), name or str(path))
+    return DenseRows(input_npy(path, mapped=True), name or str(path), zeros)
 
 
 def is_networkx(source: Any) -> bool:

@@ -259,3 +259,8 @@ def test_the_eigensolver_is_planned_as_it_is_called(monkeypatch, preconditioner,
     planned, run = found.report.plan.eigsh, plans[0]
     assert (planned.k, planned.which, planned.method) == (run.k, run.which, run.method)
     assert (planned.sizes, planned.capacity, planned.devices) == (run.sizes, run.capacity, run.devices)
+
+
+def test_a_name_that_is_near_no_other_is_answered_with_where_help_is():
+    with pytest.raises(TypeError, match=r"help\(ooc_chol\.apps\.spectral\.bisect\) lists"):
+        spectral.bisect(np.eye(3), zzz=1)

@@ -30,6 +30,6 @@ def test_data_that_are_not_there_are_asked_for(capsys):
 
 
 def test_the_document_shows_the_files():
-    document = ROOT / "docs/geostat.md"
+    document = ROOT / "docs/measurements.md"
     made = geostat_fits.table(RESULTS / "geostat", "../benchmarks/results/geostat")
-    assert made in document.read_text(encoding="utf-8"), "run: python -m benchmarks geostat_fits --update docs/geostat.md"
+    assert made in document.read_text(encoding="utf-8"), "run: python -m benchmarks geostat_fits --update docs/measurements.md"

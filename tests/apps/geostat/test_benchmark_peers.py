@@ -47,5 +47,5 @@ def test_every_estimate_is_judged_alike(data_dir, tmp_path, one_blas_thread):
 
 def test_the_document_shows_the_file():
     content = json.loads((RESULTS / "geostat/peers.json").read_text(encoding="utf-8"))
-    assert case.table(content) in (ROOT / "docs/geostat.md").read_text(encoding="utf-8")
+    assert case.table(content) in (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
     assert {"case", "commit", "date", "machine", "threads", "note", "runs"} <= set(content)

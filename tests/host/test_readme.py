@@ -68,7 +68,7 @@ def test_figures_of_kriging_are_those_of_the_files():
     found = line(ours["models"], model="half-constant")
     assert figure(f"{found['seconds']['all']:.0f} s", "geostat/modis-vecchia-host") in text
     assert figure(f"{theirs['peers']['GPBoost']['seconds']['all']:.0f} s", "geostat/modis-peers-host") in text
-    assert f"{found['n']:,} satellite temperatures, and {found['held_out']:,} that" in text
+    assert f"{found['n']:,} satellite temperatures, and {found['held_out']:,} [predicted]" in text
 
 
 def test_figures_of_sparse_matrices_are_those_of_the_files():

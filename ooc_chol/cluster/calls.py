@@ -165,12 +165,13 @@ def _by_plan(
 
 
 def _sharing(client: Any, facts: ClusterFacts, asked: Asked | None) -> ClusterFacts:
-    """The facts, with whether workers that keep L map each other's blocks."""
+    """The facts, with whether workers that keep L have it in memory that others map, and that is page-locked."""
     if asked is not None:
         return facts
     from ooc_chol.cluster.shared_blocks import shares_memory  # needs Dask
 
-    return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
+    copies = not any(state.is_host for state in facts.workers.values())
+    return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers), copies=copies))
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class ClusterFacts:
     workers: Mapping[str, WorkerState]  #: By address
     options: FactorOptions  #: With nothing left open that bits depend on, and the budget that all have
     memory_bytes: int  #: Of each worker's memory, for its task and for tiles of a group that it keeps
-    shares_memory: bool = False  #: Whether workers of one machine map each other's blocks
+    shares_memory: bool = False  #: Whether blocks are in memory that others of a machine map
 
     @property
     def resources(self) -> dict[str, float]:

@@ -31,6 +31,6 @@ class ClusterRun:
     #: With ``store``: bytes of a worker's memory for its task, where that runs on the host, and for tiles of L that it keeps for
     #: later tasks
     memory_bytes: int = 0
-    shares_memory: bool = False  #: Whether workers of one machine map each other's blocks, which are then in memory for that
+    shares_memory: bool = False  #: Whether blocks are in memory that others of a machine map, and that is page-locked for GPUs
     #: What tells the run from all others, also from those that wrote a group of the same name before
     name: str = field(default_factory=lambda: uuid4().hex, compare=False)

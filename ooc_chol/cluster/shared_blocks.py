@@ -86,13 +86,16 @@ def _stays_here(context: Mapping[str, Any] | None) -> bool:
     return all(end.startswith(_PROCESSES) for end in ends) and machine_of(ends[0]) == machine_of(ends[1])
 
 
-def shares_memory(client: Any, workers: Sequence[str]) -> bool:
-    """Tell whether workers of one machine are processes that map each other's memory: each tries; False with one on each."""
+def shares_memory(client: Any, workers: Sequence[str], *, copies: bool = False) -> bool:
+    """Tell whether workers of one machine are processes that map each other's memory: each tries.
+
+    False with one on each machine, unless their devices ``copies``: such memory stays page-locked from one task to the next.
+    """
     _register()
     machines: dict[str, list[str]] = {}
     for address in workers:
         machines.setdefault(machine_of(address), []).append(address)
-    together = [each for some in machines.values() if len(some) > 1 for each in some]
+    together = [each for some in machines.values() if copies or len(some) > 1 for each in some]
     if not together or not all(each.startswith(_PROCESSES) for each in together):
         return False
     beacons = asked_of_all(client, dict.fromkeys(together, (beacon_here, ())))

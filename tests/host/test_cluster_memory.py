@@ -269,10 +269,24 @@ def test_workers_of_which_one_cannot_see_the_others_share_nothing(monkeypatch):
         assert shares_memory(None, ["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"]) is (None not in answers and False not in answers)
 
 
+def test_workers_with_gpus_have_such_memory_one_on_each_machine_too(monkeypatch):
+    asked = []
+
+    def answered(client, calls):
+        asked.append(set(calls))
+        return dict.fromkeys(calls, beacon_here() if len(asked) == 1 else True)
+
+    monkeypatch.setattr(shared_blocks, "asked_of_all", answered)
+    machines = ["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"]
+    assert shares_memory(None, machines, copies=True)
+    assert asked == [set(machines)] * 2
+    assert not shares_memory(None, ["inproc://10.0.0.1/1"], copies=True)
+
+
 def test_workers_that_share_nothing_have_the_same_bits(two_workers, monkeypatch):
     expected = np.asarray(oc.cholesky(oc.from_function(N, covariance), tile_size=NB, devices="host"))
     before = two_workers.run(files_in_memory)
-    monkeypatch.setattr(shared_blocks, "shares_memory", lambda client, workers: False)
+    monkeypatch.setattr(shared_blocks, "shares_memory", lambda client, workers, copies: False)
     with oc.cholesky(oc.from_function(N, covariance), tile_size=NB, client=two_workers) as factor:
         assert two_workers.run(files_in_memory) == before
         assert np.array_equal(np.asarray(factor), expected)

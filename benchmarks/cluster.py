@@ -226,10 +226,10 @@ class Way(NamedTuple):
 class Bench:
     """The ways, on one matrix."""
 
-    def __init__(self, asked: Options) -> None:
-        self.asked, self.ends = asked, time.perf_counter() + asked.seconds
-        self.source = Line(asked.n, 2000.0).source()
-        self.small = Line(min(asked.n, WARM_TILES * asked.tile_size), 2000.0).source()
+    def __init__(self, n: int, asked: Options, ends: float) -> None:
+        self.n, self.asked, self.ends = n, asked, ends
+        self.source = Line(n, 2000.0).source()
+        self.small = Line(min(n, WARM_TILES * asked.tile_size), 2000.0).source()
         self.diagonals: dict[str, bytes] = {}
         self.longest: dict[int, float] = {}  # seconds of a run, by number of workers
         self.of_one_process: dict[str, float] = {}
@@ -261,7 +261,7 @@ class Bench:
 
     def lines(self, engine: str, way: Way) -> Iterator[Told]:
         """All repeats of one way, after one that warms up; of one device of several that one alone."""
-        name = {"n": self.asked.n, "way": way.name, "engine": engine, "workers": way.workers}
+        name = {"n": self.n, "way": way.name, "engine": engine, "workers": way.workers}
         is_alone, runs = not way.workers and len(way.devices) < len(self.asked.devices), []
         try:
             self.call(self.small, engine, way)
@@ -292,14 +292,14 @@ class Bench:
             "seconds": median,
             "range": [min(seconds), max(seconds)],
             "all": seconds,
-            "tflops": self.asked.n**3 / 3e12 / median,
+            "tflops": self.n**3 / 3e12 / median,
             "diagonal_has_the_bits_of_the_first_way": diagonal == self.diagonals.setdefault(engine, diagonal),
         }
 
     def empty_run(self) -> Told:
         """What planning, opening and closing of the device take for a block that has hardly any flops."""
         options = FactorOptions(devices=self.asked.devices[0], fp64="native", tile_size=self.asked.tile_size)
-        speed = speed_here(options, TileGrid(self.asked.n, self.asked.tile_size), FP64, Sharing(1))
+        speed = speed_here(options, TileGrid(self.n, self.asked.tile_size), FP64, Sharing(1))
         return {"way": "a task without flops", "seconds": None if speed is None else speed.run_seconds}
 
 
@@ -322,7 +322,14 @@ def workers(asked: Options, count: int) -> Iterator[Way]:
         yield Way(f"{count} worker{'s' * (count > 1)}", seen, count, count // devices, client)
 
 
-TAKES_gpu = {"n": 65536, "tile_size": 2048, "engines": ("native", "residue"), "repeats": 2, "devices": "cuda:0"}
+def all_lines(benches: Sequence[Bench], way: Way) -> Iterator[Told]:
+    """The lines of one way on all matrices, by each engine."""
+    for bench in benches:
+        for engine in bench.asked.engines:
+            yield from bench.lines(engine, way)
+
+
+TAKES_gpu = {"n": [65536], "tile_size": 2048, "engines": ("native", "residue"), "repeats": 2, "devices": "cuda:0"}
 
 
 def options_gpu(parser: Parser) -> None:
@@ -363,17 +370,17 @@ def run_gpu(options: Options) -> Iterator[Told]:
     the bits of the first way, and the most memory of each device that was taken. None begins that would end after --seconds, if
     it took as long as the longest of its kind; a run that has begun is not cut short.
 
-    ``--devices host:0,host:1`` tries it all without a GPU, at a small --n.
+    ``--n 65536 98304 --workers 1 --engines residue`` is one worker beside one process on the same GPU, which the worker should
+    reach at least 0.9 of (``one_process_over_this``). ``--devices host:0,host:1`` tries it all without a GPU, at a small --n.
     """
     check(options)
     options.about = {"devices": list(options.devices), "budget_of_a_device": options.memory_budget}
-    bench = Bench(options)
-    yield bench.empty_run()
-    for engine in options.engines:
-        yield from bench.lines(engine, Way("one process", options.devices))
+    ends = time.perf_counter() + options.seconds
+    benches = [Bench(n, options, ends) for n in options.n]
+    yield benches[0].empty_run()
+    yield from all_lines(benches, Way("one process", options.devices))
     for count in options.workers:
         with workers(options, count) as way:
-            for engine in options.engines:
-                yield from bench.lines(engine, way)
-    for engine in options.engines if len(options.devices) > 1 else ():
-        yield from bench.lines(engine, Way("one process on one device", options.devices[:1]))
+            yield from all_lines(benches, way)
+    if len(options.devices) > 1:
+        yield from all_lines(benches, Way("one process on one device", options.devices[:1]))

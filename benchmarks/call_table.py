@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.read_results import duration, read_result, result_named
 
 #: What is measured, by case, in the order of the table.
 CASES = {
-    "cupy": "CuPy in, L on the GPU",
-    "numpy": "NumPy in, L in host memory",
-    "function": "tile function, L on the GPU",
-    "host": "NumPy in and out, {threads} host cores",
+    "cupy": "CuPy",
+    "numpy": "NumPy",
+    "function": "function",
+    "host": "host, {threads} cores",
 }
 
 NOTE = """\
-Wall clock of whole calls, from the matrix as the caller has it until L is where the caller wants it and nothing is under way. All
-are warm but for the first, and take turns on the same matrix, an exponential covariance.
-
-- *ours*: median of the whole call, closing the factor included.
-- *inside*: median of what the report calls so, from order 1025 on.
-- *first call*: that of the order in its process, which in the first row of a case loads libraries as well.
-- *others*: medians of theirs, the fastest first. The peer of the tile function makes the matrix whole and leaves L on the GPU.
-- *over the fastest*: ours over the fastest other; below 1, ours is faster."""
+Medians of whole calls on an exponential covariance, from the matrix as the caller has it until L is where the caller wants it.
+*CuPy*: array in, L on the GPU. *NumPy*: array in, L in host memory. *function*: of tiles, L on the GPU; its peer makes the matrix
+whole. *host*: NumPy in and out. *First call*: that of the order in its process; the first of a case loads libraries too."""
 
 
 def call_lines(folder: Path) -> list[dict[str, Any]]:
@@ -61,7 +55,6 @@ def call_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]
         ("n", lambda line: f"{line['n']:,}"),
         ("engine", lambda line: str(line["engine"])),
         ("ours", lambda line: duration(line["medians"]["ours"])),
-        ("inside", lambda line: "" if line["inner_seconds"] is None else duration(median(line["inner_seconds"]))),
         ("first call", lambda line: duration(line["first_call"])),
         ("others", lambda line: "; ".join(f"{name}: {duration(seconds)}" for name, seconds in _others(line))),
         ("over the fastest", _over_the_fastest),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,9 @@ from benchmarks.read_results import duration, read_result, result_named
 from ooc_chol.config import format_bytes
 
 NOTE = """\
-- *pass*: median of the products that count, by events on the devices; *entries*: those of the matrix times columns.
-- *streamed*: bytes of blocks that a pass brings to devices, planned and executed; the others stay there, or are read in place.
-- *beside*: share of the rate of page-locked copies in the same run. From a file: of what the disk, or the system's cache, and the
-  same product in core allow. In core: how many times the fastest rate of another library in the type of computing, with as many
-  columns at once or fewer."""
+- *pass*: median, by events on the devices. *streamed*: bytes of blocks that a pass brings to devices; the others stay there.
+- *beside*: share of the rate of page-locked copies. From a file: of what disk or cache and the product in core allow. In core:
+  times the fastest rate of another library, with as many columns at once or fewer."""
 
 
 def pass_lines(folder: Path) -> list[dict[str, Any]]:
@@ -42,15 +41,14 @@ def pass_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]
         ("budget of each", _budget),
         ("columns", lambda line: f"{line['columns']}, {line['precision']}"),
         ("pass", lambda line: duration(line["pass_seconds"])),
-        ("entries/s", lambda line: f"{line['entries'] * line['columns'] / line['pass_seconds']:.3g}"),
         ("streamed", lambda line: format_bytes(line["bytes_a_pass"]) + ("" if _is_planned(line) else " (not as planned)")),
         ("beside", _beside),
     ]
 
 
 def _brief(matrix: str) -> str:
-    """A graph's name without GAP's parameters, which all have."""
-    return matrix.replace(", 16, 0.57, 0.19, 0.19", "")
+    """A graph's name without GAP's parameters and the seed, which all have, and the kind of values, which stands beside."""
+    return re.sub(r", 16, 0\.57, 0\.19, 0\.19|, seed=1| of float\d+", "", matrix)
 
 
 def _is_planned(line: dict[str, Any]) -> bool:

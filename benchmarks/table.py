@@ -34,10 +34,8 @@ TABLES = ("wall", "gpu", "predicted", "policies", "peers", "host", "passes")
 _ERROR_LENGTH = 100
 
 GPU_NOTE = """\
-- *engine*: with the number of moduli, and the share of the work that fell back to native products, where there is any.
 - *budget*: memory of each GPU, and that of all as a share of L's bytes. Out of core means at most half.
-- *seconds*: median (least to most), from the first step to the last byte of L in its store.
-- *wall*: median of the whole call, planning, allocating and page-locking included; *before*: of what is not in the seconds.
+- *seconds*: median (least to most), from the first step to the last byte of L in its store. *wall*: median of the whole call.
 - *predicted*: the plan's seconds over the measured ones. *TFLOP/s*: `n³/3` over *seconds*.
 - *DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after.
 - *cuSOLVER in core*: ratio to its fastest Cholesky of the same covariance, the whole matrix in device memory.
@@ -265,9 +263,8 @@ _PROBLEM: list[Column] = [
 _GPU: list[Column] = [
     ("engine", _engine),
     ("GPUs", lambda result: str(len(result["devices"]))),
-    *((heading, _budget_of_l if heading == "budget" else cell) for heading, cell in _PROBLEM),
+    *((heading, _budget_of_l if heading == "budget" else cell) for heading, cell in _PROBLEM if heading != "A"),
     ("wall", lambda result: f"{whole_seconds(result):.4g}"),
-    ("before", lambda result: f"{median(result['setup_seconds']):.1f}"),
     ("predicted", _predicted),
     ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
     ("DGEMM", _dgemm),

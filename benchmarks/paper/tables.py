@@ -67,7 +67,6 @@ _CELLS: dict[str, Callable[[Run], str]] = {
     "TFLOP/s|in a document": lambda run: f"**{run['tflops']:.1f}**",
     "GFLOP/s": lambda run: f"{1e3 * run['tflops']:.1f}",
     "of FP64": lambda run: "" if run["fp64_tflops"] is None else f"{run['tflops'] / run['fp64_tflops']:.2f}",
-    "DGEMM": lambda run: f"{run['dgemm_tflops']['after']:.1f}",
     "GB of A": _moved("source"),
     "GB in": _moved("fetch"),
     "GB in|with A": _moved("source", "fetch"),
@@ -96,7 +95,7 @@ _MXP = (
 )
 _MXP_HOST = ("n", "correlation", "threshold", "seconds", "GFLOP/s", "MB out", _TILES, "certified", "logdet error")
 _MXP_GPU = (
-    *("n", "correlation", "threshold", "seconds", "TFLOP/s|in a document", "of FP64", "DGEMM", "GB in + out", _TILES),
+    *("n", "correlation", "threshold", "seconds", "TFLOP/s|in a document", "of FP64", "GB in + out"),
     *("moduli", "in FP16", "certified", "logdet error"),
 )
 
@@ -177,14 +176,14 @@ def mxp_markdown(runs: Iterable[Run]) -> str:
 
 
 def mxp_gpu_markdown(runs: Iterable[Run]) -> str:
-    """Speed and bytes on GPUs, beside the FP64 run of the same matrix and DGEMM just after."""
+    """Speed and bytes on GPUs, beside the FP64 run of the same matrix."""
     return markdown(_headings(_MXP_GPU), *_rows(runs, _MXP_GPU))
 
 
 #: Tables for documents by the name of their place there: how each is made, and of which result files.
 DOCUMENTED: dict[str, tuple[Callable[[Iterable[Run]], str], tuple[str, ...]]] = {
-    "kl": (kl_markdown, ("host-kl-4096", "host-kl-8192")),
-    "log-likelihood": (log_likelihood_markdown, ("host-kl-4096", "host-kl-8192")),
+    "kl": (kl_markdown, ("host-kl-8192",)),
+    "log-likelihood": (log_likelihood_markdown, ("host-kl-8192",)),
     "mxp": (mxp_markdown, ("host-mixed-8192",)),
     # FP64 first of each matrix
     "mxp-h200": (mxp_gpu_markdown, tuple(f"h200-mxp-163840-{name}" for name in ("weak", "medium", "medium-1e-5", "strong"))),

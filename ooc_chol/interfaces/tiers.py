@@ -102,6 +102,8 @@ class AbstractTier(ABC):
     ordered_by_events: bool = True
     #: Whether what is written ends in a file.
     writes_file: bool = False
+    #: Whether no block is ever written, so that one may be read before its turn.
+    is_only_read: bool = False
 
     def reads_file(self, index: BlockIndex) -> bool:
         """Tell whether reading block ``index`` now reads a file."""

@@ -34,6 +34,7 @@ class AbstractBlockSink(ABC):
 class AbstractBlockTier(AbstractTier):
     """A tier of blocks ``(0, 0)``, ``(1, 0)`` and so on that are bytes, of which only devices and kernels make numbers."""
 
+    is_only_read = True
     #: Bytes of each block.
     sizes: list[int]
 

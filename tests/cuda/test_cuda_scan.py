@@ -24,10 +24,11 @@ ALL = [(block, 0) for block in range(len(SIZES))]
 @pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("kept", [0, 2, 6])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_blocks_come_in_order_and_whole_with_the_fewest_copies(slots, kept, ahead):
+@pytest.mark.parametrize("is_only_read", [False, True])
+def test_blocks_come_in_order_and_whole_with_the_fewest_copies(is_only_read, slots, kept, ahead):
     passes, orders = Passes(is_traced=True), [range(6), range(6), range(5, -1, -1), [2, 2, 0, 2]]
     with passes.running("multiply", 1) as run:
-        check_scans(DEVICE, SIZES, orders, slots=slots, kept=kept, ahead=ahead, run=run)
+        check_scans(DEVICE, SIZES, orders, slots=slots, kept=kept, ahead=ahead, run=run, is_only_read=is_only_read)
     records = passes.records
     by_step = {record.step: record for record in records}
     assert len([record for record in records if record.kind == "compute"]) == sum(map(len, orders))
@@ -46,12 +47,14 @@ def test_the_ring_fills_before_the_next_scan_is_asked_for():
         assert on.scan.copied_bytes == sum(SIZES) + sum(SIZES[2:])
 
 
-def test_an_error_of_a_copy_reaches_who_waits_for_the_scan():
+@pytest.mark.parametrize("is_only_read", [False, True])
+def test_an_error_of_a_copy_reaches_who_waits_for_the_scan(is_only_read):
     def told(block: int) -> None:
         if block == 3:
             raise TierError("the disk is gone")
 
-    with pytest.raises(TierError, match="the disk is gone"), opened(DEVICE, SIZES, slots=2, rows=6) as on:
+    how = {"slots": 2, "rows": 6, "is_only_read": is_only_read}
+    with pytest.raises(TierError, match="the disk is gone"), opened(DEVICE, SIZES, **how) as on:
         on.tier.told = told
         for row, (key, tile) in enumerate(on.scan.over(ALL)):
             on.use(key, tile, row)

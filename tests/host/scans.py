@@ -40,7 +40,8 @@ class ByteBlocks(AbstractTier):
 
     name = "memory"
 
-    def __init__(self, sizes: Sequence[int], seed: int = 0) -> None:
+    def __init__(self, sizes: Sequence[int], seed: int = 0, *, is_only_read: bool = False) -> None:
+        self.is_only_read = is_only_read
         random = np.random.default_rng(seed)
         self.blocks = [random.integers(0, 256, size, dtype=np.uint8) for size in sizes]
         self.told: Callable[[int], object] = lambda block: None
@@ -124,9 +125,10 @@ def opened(
     in_place: frozenset[int] = frozenset(),
     rows: int = 1,
     run: Pass | None = None,
+    is_only_read: bool = False,
 ) -> Iterator[Opened]:
     """Open a device with a scan over blocks of these sizes and what a test looks at."""
-    tier, run = ByteBlocks(sizes), run or Pass("scan", is_traced=False)
+    tier, run = ByteBlocks(sizes, is_only_read=is_only_read), run or Pass("scan", is_traced=False)
     largest = -(-max(sizes) // 8) * 8
     specs = [ArraySpec(np.dtype(np.uint8), (max(1, sum(sizes)),)), ArraySpec(np.dtype(np.uint8), (rows, largest))]
     with device_for_a_pass(lambda: open_device(name, NoKernels()), _nothing()) as device:
@@ -154,10 +156,12 @@ def check_scans(
     in_place: frozenset[int] = frozenset(),
     ahead: bool = True,
     run: Pass | None = None,
+    is_only_read: bool = False,
 ) -> None:
     """Blocks come in order and whole, in as many scans as there are orders; what is copied is counted, and is the least."""
     uses = [block for order in orders for block in order]
-    with opened(name, sizes, slots=slots, kept=kept, in_place=in_place, rows=max(1, len(uses)), run=run) as on:
+    places = {"kept": kept, "in_place": in_place, "rows": max(1, len(uses)), "is_only_read": is_only_read}
+    with opened(name, sizes, slots=slots, run=run, **places) as on:
         row = 0
         for number, order in enumerate(orders):
             keys = [(block, 0) for block in order]

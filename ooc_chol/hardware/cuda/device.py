@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import cupy as cp
 import numpy as np
@@ -56,6 +56,14 @@ MOST_SPARE_EVENTS = 1 << 16
 _MOST_URGENT = -5
 
 
+class _ReadAhead(NamedTuple):
+    """A stream that reads blocks for another one, which copies them."""
+
+    stream: CudaStream
+    #: Page-locked, with an event behind the last copy from each; the next one to be filled first.
+    buffers: deque[tuple[NDArray[np.uint8], DeviceEvent | None]]
+
+
 @final
 class CudaDevice(AbstractDevice[KernelSetT_co]):
     """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place."""
@@ -71,6 +79,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self._streams: list[CudaStream] = []
         self._arena: CudaArena | None = None
         self._staging: dict[int, NDArray[np.uint8]] = {}
+        self._ahead: dict[int, _ReadAhead] = {}
         self._locked = LockedMemory()
         self._narrow = NarrowBuffers()
         self.spare_events: list[Any] = []
@@ -206,11 +215,33 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             _runtime.memcpyAsync(address, source, nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
             return
         stored = self._stored_in_place(tier, index)
+        if stored is None and tier.is_only_read:
+            self._copy_read_ahead(cuda_stream(stream), tier, index, address, nbytes)
+            return
         if stored is None:
             staged = stored = self._stage(stream, nbytes)
             self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
         cuts = self._locked.cuts(tier, stored)
         copy_bytes(address, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream, cuts)
+
+    def _copy_read_ahead(self, stream: CudaStream, tier: AbstractTier, index: BlockIndex, address: int, nbytes: int) -> None:
+        """Enqueue the copy of a block that nobody writes: its reading waits for a buffer alone, not for what is before the copy.
+
+        1. The reading stream waits for the copy from that buffer before, and fills it.
+        2. The copy waits for that; meanwhile the next block is read into the other buffer.
+        """
+        self._check_staged(nbytes)
+        reading, buffers = self._read_ahead_of(stream)
+        buffer, copied = buffers[0]
+        if copied is not None:
+            reading.wait(copied)
+        staged = buffer[:nbytes]
+        self._on_host(reading.stream, lambda: tier.read_stored(index, staged))
+        stream.wait(reading.record())
+        cuts = self._locked.cuts(tier, staged)
+        copy_bytes(address, staged.ctypes.data, nbytes, _runtime.memcpyHostToDevice, stream.stream, cuts)
+        buffers[0] = buffer, stream.record()
+        buffers.rotate(-1)
 
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
@@ -363,6 +394,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._arena.close()
             self._arena = None
         self._staging.clear()
+        self._ahead.clear()
         self._locked.clear()
         self._narrow = NarrowBuffers()
         self.spare_events.clear()
@@ -407,16 +439,28 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
 
     def _stage(self, stream: AbstractStream, nbytes: int) -> NDArray[np.uint8]:
         """The first bytes of the stream's page-locked buffer; uses of it are in stream order."""
-        key = id(stream)
+        self._check_staged(nbytes)
+        if (key := id(stream)) not in self._staging:
+            self._staging[key] = self._page_locked()
+        return self._staging[key][:nbytes]
+
+    def _read_ahead_of(self, stream: CudaStream) -> _ReadAhead:
+        """The stream and the buffers that read for another stream."""
+        if (key := id(stream)) not in self._ahead:
+            buffers = [(self._page_locked(), None) for _ in range(2)]
+            self._ahead[key] = _ReadAhead(self.create_stream("read"), deque(buffers))
+        return self._ahead[key]
+
+    def _check_staged(self, nbytes: int) -> None:
+        """Refuse a block that is larger than a page-locked buffer."""
         if nbytes > self._staging_bytes:
             raise ScheduleError(
                 f"a block has {nbytes} bytes, but the staging buffers of {self.name} {self._staging_bytes} bytes each"
             )
-        if key not in self._staging:
-            self._staging[key] = np.frombuffer(
-                cp.cuda.alloc_pinned_memory(self._staging_bytes), dtype=np.uint8, count=self._staging_bytes
-            )
-        return self._staging[key][:nbytes]
+
+    def _page_locked(self) -> NDArray[np.uint8]:
+        """A page-locked buffer."""
+        return np.frombuffer(cp.cuda.alloc_pinned_memory(self._staging_bytes), dtype=np.uint8, count=self._staging_bytes)
 
     def _on_host(self, stream: Any, operation: Callable[[], None]) -> None:
         """Enqueue a host function; its error becomes the device's."""

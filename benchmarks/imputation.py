@@ -117,9 +117,9 @@ def tables(found: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def beside(folder: Path) -> str:
-    """Markdown of what ``ooc-chol bench imputation`` measured on the host, beside the paper's errors and steps by NumPy's SVD."""
-    names = "graph, truth made in, observed, shrinkage, error, squared, paper, off, error of the rest, steps, seconds, a step"
-    lines = [[*names.split(", "), "a step by NumPy's SVD"]]
+    """Markdown of what ``ooc-chol bench imputation`` measured on the host, beside the paper's errors."""
+    names = "graph, truth made in, observed, shrinkage, error, squared, paper, off, error of the rest, steps, seconds"
+    lines = [names.split(", ")]
     for path in sorted(folder.glob("host-*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["case"] != "imputation":
@@ -141,9 +141,7 @@ def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
     found += [f"{100 * run['share']:.0f} %", run.get("shrinkage", "soft"), f"{run['error']:.1e}", f"{run['error'] ** 2:.1e}"]
     found += ["" if paper is None else f"{paper:g}", f"{run['off']} of {run['missing']}" if is_split else ""]
     found += [f"{run['error_of_the_rest']:.1e}" if is_split else ""]
-    plain = run.get("numpy_svd_seconds_a_step")
-    found += [str(run["report"]["steps"]), f"{run['seconds']:.3g}", f"{run['seconds_a_step']:.2g}"]
-    return [*found, "" if plain is None else f"{plain:.2g}"]
+    return [*found, str(run["report"]["steps"]), f"{run['seconds']:.3g}"]
 
 
 def documented_when(options: Options) -> dict[str, str]:

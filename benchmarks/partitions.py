@@ -221,9 +221,9 @@ def _ratio(graphs: Mapping[str, Any], name: str) -> str:
 
 
 def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Medians of the seconds, of the wall and of the processor, or why there are none."""
+    """Medians of the seconds of the processor, or why there are none."""
     if done := _done(runs):
-        return " / ".join(f"{median(run[name] for run in done):.2g}" for name in ("seconds", "processor_seconds"))
+        return f"{median(run['processor_seconds'] for run in done):.2g}"
     return str(runs[0]["failed"]) if str(runs[0]["failed"]).startswith("not done") else "failed"
 
 

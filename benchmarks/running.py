@@ -302,8 +302,8 @@ def link_from(document: Path, folder: Path = RESULTS) -> str:
 
 def markdown(*rows: Sequence[object]) -> str:
     """A table, whose first row is its heading."""
-    lines = (rows[0], ["---"] * len(rows[0]), *rows[1:])
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    heading, *others = (f"| {' | '.join(map(str, line))} |" for line in rows)
+    return "\n".join([heading, "|" + "---|" * len(rows[0]), *others])
 
 
 def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:

@@ -65,7 +65,6 @@ _CELLS: dict[str, Callable[[Run], str]] = {
     "seconds": _seconds,
     "TFLOP/s": lambda run: f"{run['tflops']:.4g}",
     "TFLOP/s|in a document": lambda run: f"**{run['tflops']:.1f}**",
-    "GFLOP/s": lambda run: f"{1e3 * run['tflops']:.1f}",
     "of FP64": lambda run: "" if run["fp64_tflops"] is None else f"{run['tflops'] / run['fp64_tflops']:.2f}",
     "GB of A": _moved("source"),
     "GB in": _moved("fetch"),
@@ -73,7 +72,6 @@ _CELLS: dict[str, Callable[[Run], str]] = {
     "GB out": _moved("write"),
     "GB in all": lambda run: f"{sum(run['bytes']['executed'].values()) / 1e9:.4g}",
     "GB in + out": _in_and_out,
-    "MB out": lambda run: f"{run['bytes']['executed']['write'] / 1e6:.0f}",
     "exposed": lambda run: f"{100 * run['exposed_copy_share']:.1f} %",
     _TILES: lambda run: " ".join(str(run["formats"].get(name, 0)) for name in FORMATS),
     "moduli": lambda run: "" if run["moduli"] is None else str(run["moduli"]),
@@ -93,7 +91,6 @@ _MXP = (
     *(*_MATRIX, "threshold", "seconds", "TFLOP/s", "of FP64", "GB in|with A", "GB out", _TILES),
     *("moduli", "certified", "logdet error", "again"),
 )
-_MXP_HOST = ("n", "correlation", "threshold", "seconds", "GFLOP/s", "MB out", _TILES, "certified", "logdet error")
 _MXP_GPU = (
     *("n", "correlation", "threshold", "seconds", "TFLOP/s|in a document", "of FP64", "GB in + out"),
     *("moduli", "in FP16", "certified", "logdet error"),
@@ -170,11 +167,6 @@ def log_likelihood_markdown(runs: Iterable[Run]) -> str:
     return _by_threshold(runs, _CELLS["log-likelihood"], ("FP64", lambda run: f"{run['log_likelihood']:.2f}"))
 
 
-def mxp_markdown(runs: Iterable[Run]) -> str:
-    """Speed and bytes by matrix and threshold."""
-    return markdown(_headings(_MXP_HOST), *_rows(runs, _MXP_HOST))
-
-
 def mxp_gpu_markdown(runs: Iterable[Run]) -> str:
     """Speed and bytes on GPUs, beside the FP64 run of the same matrix."""
     return markdown(_headings(_MXP_GPU), *_rows(runs, _MXP_GPU))
@@ -184,10 +176,8 @@ def mxp_gpu_markdown(runs: Iterable[Run]) -> str:
 DOCUMENTED: dict[str, tuple[Callable[[Iterable[Run]], str], tuple[str, ...]]] = {
     "kl": (kl_markdown, ("host-kl-8192",)),
     "log-likelihood": (log_likelihood_markdown, ("host-kl-8192",)),
-    "mxp": (mxp_markdown, ("host-mixed-8192",)),
     # FP64 first of each matrix
     "mxp-h200": (mxp_gpu_markdown, tuple(f"h200-mxp-163840-{name}" for name in ("weak", "medium", "medium-1e-5", "strong"))),
-    "log-likelihood-h100": (log_likelihood_markdown, ("h100-kl-163840",)),
 }
 
 

@@ -29,6 +29,8 @@ class TaskEvents:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.runs: list[TaskRun] = []
+        #: Of tasks that take long, by their first tile row and column: the part of the flops that is done.
+        self.shares: dict[tuple[int, int], float] = {}
 
     @contextmanager
     def heard(self, client: Any) -> Iterator[None]:
@@ -41,10 +43,13 @@ class TaskEvents:
                 client.unsubscribe_topic(self.topic)
 
     def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
-        """Note one run; called by the client's own thread."""
+        """Note one run, or how far one is; called by the client's own thread."""
         _, told = event
-        links, span = tuple(told["links"]), (told["began"], told["ended"])
         place = (told["row"], told["column"])
+        if "share" in told:
+            self.shares[place] = told["share"]
+            return
+        links, span = tuple(told["links"]), (told["began"], told["ended"])
         self.runs.append(TaskRun(place, told["worker"], told["seconds"], span, told["nbytes"], links, told["peak"], told["read"]))
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.progress import ProgressReporter
 from ooc_chol.cluster.block_locks import BlockLocks
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.cluster.jobs import ClusterRun
@@ -24,7 +25,8 @@ from ooc_chol.dense.key import arithmetic_key, machine_part
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import Problem
+from ooc_chol.dense.planner.problem import Problem, machine_of
+from ooc_chol.dense.rates.lookup import known_rates
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.display.prints import shortened
 from ooc_chol.errors import BudgetError, ClusterError
@@ -37,13 +39,18 @@ from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.process.address_space import memory_errors_typed
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tasks.windows import Window
+from ooc_chol.tasks.windows import Window, whole_triangle
 
 
 def make_block(
-    run: ClusterRun, window: Window, given: Sequence[LBlock], a: NDArray[Any] | None = None, diagonal: NDArray[Any] | None = None
+    run: ClusterRun,
+    window: Window,
+    given: Sequence[LBlock],
+    a: NDArray[Any] | None = None,
+    diagonal: NDArray[Any] | None = None,
+    report: ProgressReporter = None,
 ) -> LBlock:
-    """Make the tiles of ``window`` final, on the devices of the process that calls.
+    """Make the tiles of ``window`` final, on the devices of the process that calls; ``report`` hears of the flops done.
 
     Shapes: ``a`` (rows, columns), ``diagonal`` (n,). For one arithmetic key the tiles are bitwise those of one run over all of A.
     On the host a task takes some milliseconds beside its flops. Raises ``NotPositiveDefiniteError``, ``NonFiniteError``,
@@ -61,7 +68,7 @@ def make_block(
             plan = _beside_kept_tiles(plan, source, run, window)
         place = _MemoryPlace(run, plan, given) if run.store is None else _GroupPlace(room, run, window, plan)
         with place as store:
-            execution = run_plan(plan, source, store, report=None, host_cores=worker_threads())
+            execution = run_plan(plan, source, store, report=report, host_cores=worker_threads())
             facts = LBlock(
                 window,
                 tiles=None,
@@ -104,11 +111,18 @@ def _plan_of(
     fmt: PrecisionFormat,
     run: ClusterRun | None = None,
 ) -> Plan:
-    """The plan of a window, without rates: closed forms choose, so that no task measures anything."""
+    """The plan of a window, without rates: closed forms choose, so that no task measures anything.
+
+    That of all of L in memory is the plan of one process, by rates that are known.
+    """
     precision = None if run is None else run.precision
     itemsize, name = (fmt.itemsize, "array") if source is None else (source.bytes_per_entry, source.name)
     problem = Problem(grid.n, itemsize, name, precision=precision, fmt=fmt)
-    return make_plan(problem.of_window(window), options, lambda _: None)
+    if run is None or run.store is not None or window != whole_triangle(grid.nt):
+        return make_plan(problem.of_window(window), options, lambda _: None)
+    machine = machine_of(options)
+    is_known = len(machine.names) == 1 or not machine.kind.shares_processor
+    return make_plan(problem, options, lambda tiles: known_rates(tiles, name, "memory", machine, fmt) if is_known else None)
 
 
 def _beside_kept_tiles(plan: Plan, source: AbstractSource, run: ClusterRun, window: Window) -> Plan:
@@ -185,7 +199,8 @@ class _MemoryPlace(_AbstractPlace):
             from ooc_chol.cluster.shared_blocks import SharedBlock  # needs Dask
 
             blocks = [(each.memory, each.tiles or {}) for each in given if isinstance(each, SharedBlock)]
-            if tiles.memory is not None and tiles.memory.was_locked:  # by an earlier block: else staging is faster than locking
+            # Staging what is written once is faster than locking it, unless an earlier block has done so. All of L is read again.
+            if tiles.memory is not None and (tiles.memory.was_locked or plan.window is None):
                 blocks.append((tiles.memory, tiles.made))
             tiles.locks = BlockLocks(registrar, blocks)
 

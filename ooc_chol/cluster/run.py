@@ -66,7 +66,7 @@ class BlockRun:
         self._common: tuple[Any, Any] = (None, None)
         fmt = job.run.fmt
         self._flops = {place: fmt.flops_factor * block_flops(job.blocks, place) for place in self._waiting}
-        self._flops_done = 0
+        self._flops_done = self._flops_told = 0
 
     def execute(self, report: ProgressReporter = None) -> Mapping[BlockPlace, Any]:
         """Make all blocks; on any error whatever is left with Dask is cancelled."""
@@ -77,7 +77,7 @@ class BlockRun:
                 self._share_run()
                 running = distributed_package().as_completed(raise_errors=False)
                 self._submit(running)
-                for future in ended(running, job.client):
+                for future in ended(running, job.client, lambda: self._told_within(began)):
                     if future.status in AGAIN:
                         running.add(future)
                         continue
@@ -191,7 +191,19 @@ class BlockRun:
     def _told(self, began: float) -> None:
         """Report how far the run is."""
         if self._report is not None:
-            self._report(self._flops_done, self._flops_done + sum(self._flops.values()), time.perf_counter() - began)
+            self._flops_told = max(self._flops_told, self._flops_done + self._flops_within())
+            self._report(self._flops_told, self._flops_done + sum(self._flops.values()), time.perf_counter() - began)
+
+    def _told_within(self, began: float) -> None:
+        """Report what tasks that take long have told since."""
+        if self._flops_done + self._flops_within() > self._flops_told:
+            self._told(began)
+
+    def _flops_within(self) -> int:
+        """Flops that are done of blocks that are not."""
+        height, shares = self._job.blocks.height, dict(self.events.shares)
+        places = {BlockPlace(row // height, column // height): share for (row, column), share in shares.items()}
+        return sum(int(share * self._flops.get(place, 0)) for place, share in places.items())
 
 
 def needed_blocks(place: BlockPlace, *, in_order: bool) -> Sequence[BlockPlace]:

@@ -51,9 +51,10 @@ class Case:
         return ceil(log2(max(2, self.owners.n_row_groups))) - 1
 
     def working_bytes(self) -> int:
-        """Bytes of the task that runs: the block of A, the one that is made of it."""
+        """Bytes of the task that runs: the block of A, the one that is made of it; one that is all of L is its share."""
         side = min(self.costs.blocks.height * self.costs.blocks.tiles.nb, self.costs.blocks.tiles.n)
-        return 2 * side * side * self.costs.itemsize
+        blocks = int(self.a_is_sent) if self.store == "memory" and self.costs.blocks.n_blocks == 1 else 2
+        return blocks * side * side * self.costs.itemsize
 
     def parts(self) -> list[Part]:
         """All tasks, in a valid order."""

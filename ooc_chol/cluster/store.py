@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from math import isqrt
 from typing import Any, final
 
 import numpy as np
@@ -18,16 +19,20 @@ from ooc_chol.errors import ClusterError, ScheduleError
 from ooc_chol.formats import Floats, PrecisionFormat, decode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.process.fork_safety import new_lock
+from ooc_chol.tasks.windows import Window
 
 #: Blocks that the client keeps at least, and bytes of more of them: neighbouring tiles are mostly asked for together.
 LEAST_KEPT, KEPT_BYTES = 2, 256 << 20
+#: Bytes of a block from which on it comes in pieces of about :data:`KEPT_BYTES`.
+MOST_BLOCK_BYTES = 2 << 30
 
 
 @final
 class ClusterStore(AbstractStore):
     """L as futures of its blocks, which keep them on the workers until the store is closed.
 
-    The client keeps the two blocks that it read last, and more up to 256 MiB. Several threads may read; they wait for each other.
+    The client keeps the two blocks that it read last, and more up to 256 MiB; of larger blocks pieces. Several threads may read;
+    they wait for each other.
     """
 
     name = "cluster"
@@ -48,7 +53,8 @@ class ClusterStore(AbstractStore):
         #: Every block on the workers; none once the store is closed.
         self.futures: dict[BlockPlace, Any] | None = dict(futures)
         self._release, self._shares_memory = release, shares_memory
-        self._kept: OrderedDict[BlockPlace, LBlock] = OrderedDict()
+        self._piece_height = _piece_height(blocks, fmt)
+        self._kept: OrderedDict[Window, LBlock] = OrderedDict()  # by the piece that it is, or the whole block
         self._lock = new_lock()
 
     @property
@@ -75,29 +81,34 @@ class ClusterStore(AbstractStore):
         np.copyto(out, self._tile(index).reshape(-1).view(np.uint8))
 
     def _tile(self, index: BlockIndex) -> NDArray[Any]:
-        """A tile as it is stored, in a block that the client has."""
-        height = self.blocks.height
-        tiles = self._block(BlockPlace(index[0] // height, index[1] // height)).tiles
+        """A tile as it is stored, in a block or a piece that the client has."""
+        tiles = self._piece(Window(*map(self._span, index))).tiles
         assert tiles is not None
         return tiles[index[0], index[1]]
 
-    def _block(self, place: BlockPlace) -> LBlock:
-        """A block, from the workers unless it is here."""
+    def _span(self, row: int) -> range:
+        """Tile rows of the piece that has one: those of its block row, or a part of them."""
+        block = self.blocks.span(row // self.blocks.height)
+        first = row - (row - block.start) % self._piece_height
+        return range(first, min(first + self._piece_height, block.stop))
+
+    def _piece(self, window: Window) -> LBlock:
+        """A block or a piece of one, from the workers unless it is here."""
         with self._lock:
             if self.futures is None:
                 raise closed_error(self.name)
-            if place not in self._kept:
-                self._kept[place] = self._fetched(place, self.futures[place])
+            if window not in self._kept:
+                self._kept[window] = self._fetched(window, self.futures)
                 self._forget()
-            self._kept.move_to_end(place)
-            return self._kept[place]
+            self._kept.move_to_end(window)
+            return self._kept[window]
 
-    def _fetched(self, place: BlockPlace, future: Any) -> LBlock:
-        """A block from a worker; Dask makes it again where that is gone."""
-        distributed = distributed_package()
+    def _fetched(self, window: Window, futures: Mapping[BlockPlace, Any]) -> LBlock:
+        """A piece from a worker; Dask makes its block again where that is gone."""
+        distributed, place = distributed_package(), BlockPlace(*(span.start // self.blocks.height for span in window))
         check_alive(self.client)
         try:
-            block = gathered(self.client, self._as_bytes(future))
+            block = gathered(self.client, self._as_bytes(futures[place], None if window == self.blocks.window(place) else window))
         except (distributed.client.FutureCancelledError, distributed.CancelledError, distributed.KilledWorker) as error:
             raise ClusterError(
                 f"block ({place.row}, {place.column}) of L is lost ({error})",
@@ -108,13 +119,11 @@ class ClusterStore(AbstractStore):
         assert isinstance(block, LBlock)
         return block
 
-    def _as_bytes(self, future: Any) -> Any:
-        """Future of a block as bytes, for this process: it may come by way of the scheduler, from another machine."""
-        if not self._shares_memory:
+    def _as_bytes(self, future: Any, window: Window | None) -> Any:
+        """Future of a block, or of its tiles in a window, as bytes: they may come by way of the scheduler, from elsewhere."""
+        if window is None and not self._shares_memory:
             return future
-        from ooc_chol.cluster.shared_blocks import without_memory  # needs Dask
-
-        return self.client.submit(without_memory, future, pure=False, priority=1)
+        return self.client.submit(sent_block, future, window, pure=False, priority=1)
 
     def _forget(self) -> None:
         """Let go of the blocks that were read longest ago."""
@@ -144,3 +153,24 @@ class ClusterStore(AbstractStore):
     def discard(self) -> None:
         """Close the store."""
         self.close()
+
+
+def sent_block(block: LBlock | Verdict, window: Window | None) -> LBlock | Verdict:
+    """A block, or its tiles in a window, which go as their bytes wherever they go."""
+    if isinstance(block, Verdict):
+        return block
+    if window is not None:
+        assert block.tiles is not None
+        tiles = {(i, j): block.tiles[i, j] for i, j in window.tiles()}
+        return LBlock(window, tiles, None, block.seconds, block.link_bytes, block.worker)
+    from ooc_chol.cluster.shared_blocks import without_memory  # needs Dask
+
+    return without_memory(block)
+
+
+def _piece_height(blocks: BlockGrid, fmt: PrecisionFormat) -> int:
+    """Tile rows and columns of what is read at a time: a block, or a part of a large one."""
+    nb = blocks.tiles.nb
+    if fmt.itemsize * (blocks.height * nb) ** 2 <= MOST_BLOCK_BYTES:
+        return blocks.height
+    return max(1, isqrt(KEPT_BYTES // fmt.itemsize) // nb)

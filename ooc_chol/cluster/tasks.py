@@ -19,6 +19,8 @@ from ooc_chol.process.address_space import guarded_imports
 from ooc_chol.tasks.windows import Window
 
 T = TypeVar("T")
+#: Seconds between two words of a task on how far it is.
+TELL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def block_task(
         blocks.append(each)
     began = time.time()
     try:
-        block = make_block(run, window, blocks, a, diagonal)
+        block = make_block(run, window, blocks, a, diagonal, _Words(topic, window).report)
     except TierError:
         raise
     except OocCholError as error:
@@ -69,14 +71,22 @@ def block_task(
     return block
 
 
+class _Words:
+    """Words of a long task to the client, every second."""
+
+    def __init__(self, topic: str, window: Window) -> None:
+        self._topic, self._window, self._due = topic, window, TELL_SECONDS
+
+    def report(self, done: int, total: int, seconds: float) -> None:
+        """Tell how many flops are done, where a second has passed."""
+        if seconds >= self._due:
+            self._due = seconds + TELL_SECONDS
+            _log(self._topic, self._window, {"share": done / total if total else 0.0})
+
+
 def _tell(topic: str, window: Window, block: LBlock, began: float) -> None:
     """Send the client, through the scheduler, what the task did."""
-    with guarded_imports(blas=False):
-        from distributed import get_worker
-
     told = {
-        "row": window.rows.start,
-        "column": window.columns.start,
         "began": began,
         "ended": time.time(),
         "seconds": block.seconds,
@@ -85,7 +95,14 @@ def _tell(topic: str, window: Window, block: LBlock, began: float) -> None:
         "read": block.read_bytes,
         "peak": peak_resident_bytes(),
     }
-    get_worker().log_event(topic, told)
+    _log(topic, window, told)
+
+
+def _log(topic: str, window: Window, told: dict[str, Any]) -> None:
+    with guarded_imports(blas=False):
+        from distributed import get_worker
+
+    get_worker().log_event(topic, {"row": window.rows.start, "column": window.columns.start, **told})
 
 
 def peak_resident_bytes() -> int:

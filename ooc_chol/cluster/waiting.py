@@ -84,8 +84,8 @@ class StallWatch:
         return bool(workers) and any(self._client.processing().values())
 
 
-def ended(running: Any, client: Any) -> Iterator[Any]:
-    """The futures of a ``distributed.as_completed`` as they end; more may be added meanwhile."""
+def ended(running: Any, client: Any, meanwhile: Callable[[], object] | None = None) -> Iterator[Any]:
+    """The futures of a ``distributed.as_completed`` as they end; more may be added, and ``meanwhile`` is called now and then."""
     watch = StallWatch(client)
     while not running.is_empty():
         with running.thread_condition:
@@ -97,6 +97,8 @@ def ended(running: Any, client: Any) -> Iterator[Any]:
             yield next(running)
         else:
             watch.look()
+            if meanwhile is not None:
+                meanwhile()
 
 
 def wait_for(client: Any, futures: Sequence[Any], seconds: float | None = None, asked: Collection[str] = ()) -> None:

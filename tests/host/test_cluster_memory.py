@@ -37,7 +37,7 @@ from tests.inside.cluster import (
 from tests.inside.hardware import HostKind
 from tests.inside.memory import KEPT, RELEASER, SharedAddress, SharedMemory, shared, shared_arrays
 from tests.inside.precision import FP64
-from tests.inside.tasks import TileGrid
+from tests.inside.tasks import Link, TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
 
@@ -442,6 +442,24 @@ def test_tasks_lock_what_they_are_given_where_their_devices_gain_by_it(monkeypat
     (address,) = registrar.registered  # the diagonal block alone, by the task and not again
     assert address == diagonal.memory.bytes.ctypes.data
     del diagonal
+    wait_until_empty(registrar.locked)
+
+
+def test_a_task_that_makes_all_of_l_has_the_plan_of_one_process_and_locks_what_it_reads_again(monkeypatch):
+    registrar, grid, source = Registrar(), TileGrid(N, NB), oc.from_function(N, covariance)
+    how = {"tile_size": NB, "devices": "host:0", "fp64": "native", "memory_budget": 12 * 8 * NB * NB + (1 << 16)}
+    with oc.cholesky(source, **how) as factor:
+        expected, fetched = np.asarray(factor), factor.report.bytes.executed["fetch"]
+    blocks = BlockGrid(grid, grid.nt)
+    options = FactorOptions(**how)
+    run = ClusterRun(grid, options, FP64, None, key_here(options, blocks, FP64), source, shares_memory=True)
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
+    (place,) = blocks.places()
+    whole = make_block(run, blocks.window(place), [])
+    assert all(np.array_equal(whole.tiles[i, j], expected[i * NB :][:NB, j * NB :][:, :NB]) for i, j in grid.tiles() if i > j)
+    assert whole.link_bytes[Link.FETCH] == fetched > 0
+    assert registrar.registered[0] == whole.memory.bytes.ctypes.data
+    del whole
     wait_until_empty(registrar.locked)
 
 

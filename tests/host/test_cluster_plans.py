@@ -7,6 +7,7 @@ import pickle
 import signal
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.cluster_machines import cluster_of
 from tests.entries import Entries
 from tests.host.escalation_cases import ROW
 from tests.host.mixed_precision import check_certified, matern
-from tests.inside.cluster import ClusterRates, WorkerRates, connection, plan_cluster, planning, rates
+from tests.inside.cluster import ClusterRates, WorkerRates, connection, is_one_task, plan_cluster, planning, rates, store
 from tests.inside.precision import Remedy
 from tests.inside.tasks import TileGrid
 
@@ -220,3 +221,46 @@ def test_what_differs_from_the_plan_is_named(two_workers, name, options, error, 
 def test_a_plan_of_a_cluster_is_none_of_one_machine(two_workers):
     with pytest.raises(TypeError, match="plan is a ClusterPlan; give a Plan of one machine"):
         oc.cholesky(A, plan=plans(two_workers)["fp64"])
+
+
+@pytest.mark.usefixtures("clusters")
+def test_one_worker_with_gpus_makes_all_of_l_in_one_task(monkeypatch):
+    expected = bits(oc.cholesky(A, tile_size=16, devices="host:0"))
+    monkeypatch.setattr(planning, "LEAST_MEASURED_FLOPS", 0.0)
+    monkeypatch.setattr(planning, "is_one_task", lambda client, facts: True)
+    with cluster_of(1) as client:
+        with oc.cholesky(source(), client=client, tile_size=16) as factor:
+            assert factor.report.plan.n_tasks == factor.report.tasks == 1
+            assert factor.report.plan.peak_bytes == factor.report.plan.stored_bytes
+            x = factor.solve(np.ones(N))
+            assert bits(factor)[0] == expected[0]
+        assert np.linalg.norm(A @ x - 1.0) <= 1e-8 * np.linalg.norm(x)
+        assert oc.plan(A, client=client, tile_size=16).n_tasks > 1  # its blocks cross the network
+        monkeypatch.setattr(planning, "LEAST_TIMES", 1 << 40)
+        assert oc.plan(source(), client=client, tile_size=16).n_tasks > 1
+
+
+def test_all_of_l_is_one_task_for_a_worker_with_gpus_that_no_other_joins():
+    def facts(*on_host: bool):
+        return SimpleNamespace(workers={str(number): SimpleNamespace(is_host=each) for number, each in enumerate(on_host)})
+
+    alone, four = SimpleNamespace(cluster=None), SimpleNamespace(cluster=SimpleNamespace(worker_spec=range(4)))
+    assert is_one_task(alone, facts(False))
+    assert not is_one_task(alone, facts(True))
+    assert not is_one_task(alone, facts(False, False))
+    assert not is_one_task(four, facts(False))
+
+
+def test_a_large_block_is_read_in_pieces(two_workers, monkeypatch):
+    monkeypatch.setattr(store, "MOST_BLOCK_BYTES", 1)
+    monkeypatch.setattr(store, "KEPT_BYTES", 8 * 8**2)
+    expected = bits(oc.cholesky(A, tile_size=8, devices="host:0"))
+    with oc.cholesky(source(), client=two_workers, tile_size=8) as factor:
+        planned = factor.plan.blocks
+        assert planned.height > 1
+        asked = []
+        submit = two_workers.submit
+        monkeypatch.setattr(two_workers, "submit", lambda *given, **how: asked.append(given) or submit(*given, **how))
+        assert bits(factor)[0] == expected[0]
+    windows = [given[2] for given in asked if given[0] is store.sent_block]
+    assert windows and all(set(map(len, window)) == {1} for window in windows)

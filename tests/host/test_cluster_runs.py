@@ -239,6 +239,20 @@ def test_blocks_of_a_run_are_those_that_rates_choose_and_its_report_predicts(two
     assert check_bits(source(), two_workers, one_machine(source())).seconds.predicted is None, "small ones measure nothing"
 
 
+@pytest.mark.usefixtures("clusters")
+def test_a_task_that_takes_long_tells_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(planning, "LEAST_MEASURED_FLOPS", 0.0)
+    monkeypatch.setattr(planning, "is_one_task", lambda client, facts: True)
+    seen = []
+    with cluster_of(1) as client:
+        progress = lambda *told: seen.append(told)  # noqa: E731 - as a user writes it
+        with oc.cholesky(source(slow_exponential), tile_size=14, client=client, progress=progress) as factor:
+            assert factor.report.tasks == 1
+    shares = [done / total for done, total, _ in seen]
+    assert shares[0] == 0 and shares[-1] == 1 and shares == sorted(shares)
+    assert any(0 < share < 1 for share in shares)
+
+
 def test_a_factor_on_a_cluster_solves_saves_and_is_not_pickled(two_workers, tmp_path):
     import pickle
 

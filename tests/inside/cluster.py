@@ -41,6 +41,7 @@ NAMES = {
     "ooc_chol.cluster.owners": ("BlockOwners",),
     "ooc_chol.cluster.placing": ("Placing", "priority"),
     "ooc_chol.cluster.plan": ("Settled", "candidate_heights", "plan_cluster"),
+    "ooc_chol.cluster.planning": ("is_one_task",),
     "ooc_chol.cluster.run": ("needed_blocks",),
     "ooc_chol.cluster.shared_blocks": (
         "SharedBlock",
@@ -70,6 +71,7 @@ MODULES = {
     "shared_blocks": "ooc_chol.cluster.shared_blocks",
     "solving": "ooc_chol.cluster.solving",
     "speeds": "ooc_chol.cluster.speeds",
+    "store": "ooc_chol.cluster.store",
     "waiting": "ooc_chol.cluster.waiting",
 }
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.hardware.registry import device_kind, driver_errors_typed, open_device
+from ooc_chol.hardware.registry import device_kind, driver_errors_typed, is_here, open_device
+from ooc_chol.kernels.cuda import FOLDING_CAPABILITY
 from ooc_chol.kernels.cuda.kind import CudaKernelKind
 from ooc_chol.kernels.host.kind import HostKernelKind
 from ooc_chol.kernels.interfaces import TileDevice
@@ -26,6 +27,12 @@ _KINDS: dict[str, AbstractKernelKind] = {kind.name: kind for kind in (HOST, CUDA
 def kind_of(name: str) -> AbstractKernelKind:
     """The kind of kernels that a device has, by its name alone."""
     return _KINDS[device_kind(name).name]
+
+
+def folds_products(names: Sequence[str]) -> bool:
+    """Tell whether products through residues on all of these devices leave residues in int8 accumulators."""
+    facts = [device_kind(name).gpu_facts(name) for name in names if is_here(name)]
+    return len(facts) == len(names) and all(each is not None and each.capability == FOLDING_CAPABILITY for each in facts)
 
 
 def open_tile_device(name: str, threads: int = 1, moduli: int | None = None, fmt: PrecisionFormat = FP64) -> TileDevice:

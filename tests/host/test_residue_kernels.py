@@ -168,6 +168,35 @@ def test_product_is_that_of_integers(data):
     assert np.array_equal(accumulator, expected)
 
 
+@given(st.data())
+def test_product_in_int8_is_that_of_integers_modulo_each_number(data):
+    m, n, k = (data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)), data.draw(st.sampled_from([1, 16, 1500])))
+    rng, basis = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1))), ResidueBasis(5)
+    left, right = (rng.integers(-128, 128, (5, rows, k), dtype=np.int8) for rows in (m, n))
+    before = rng.integers(-128, 128, (5, m + 1, n + 1), dtype=np.int8)
+    accumulator, accumulates = before.copy(), data.draw(st.booleans())
+    with host_kernels(5, [1.0]) as kernels:
+        kernels.product(STREAM, accumulator[:, 1:, 1:], left, right, accumulates=accumulates, lower=False)
+    exact = left.astype(np.int64) @ right.astype(np.int64).transpose(0, 2, 1) + before[:, 1:, 1:].astype(np.int64) * accumulates
+    for plane, modulus in enumerate(basis.moduli):
+        found = accumulator[plane, 1:, 1:].astype(np.int64)
+        assert np.array_equal(found % modulus, exact[plane] % modulus)
+        assert found.min() >= -(modulus // 2) and found.max() <= (modulus - 1) // 2
+    assert np.array_equal(accumulator[:, 0], before[:, 0]) and np.array_equal(accumulator[:, :, 0], before[:, :, 0])
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_reconstruct_from_int8_has_the_bits_of_int32(count):
+    rng = np.random.default_rng(count)
+    sums = rng.integers(-(2**30), 2**30, (count, 7, 9), dtype=np.int32)
+    entries = [rng.standard_normal((7, 9))] * 2
+    with host_kernels(count, np.ones(16)) as kernels:
+        kernels.reconstruct(STREAM, sums, found := entries[0].copy(), range(7), range(7, 16))
+        kernels.fold(STREAM, sums)
+        kernels.reconstruct(STREAM, sums.astype(np.int8), again := entries[1].copy(), range(7), range(7, 16))
+    assert np.array_equal(found, again)
+
+
 def test_product_of_a_diagonal_block_gives_its_lower_triangle():
     rng = np.random.default_rng(2)
     strip = rng.integers(-128, 128, (4, 700, 48), dtype=np.int8)

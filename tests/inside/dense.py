@@ -128,6 +128,7 @@ MODULES = {
     "plan": "ooc_chol.dense.planner.plan",
     "problem": "ooc_chol.dense.planner.problem",
     "request": "ooc_chol.dense.request",
+    "residue_tiles": "ooc_chol.dense.planner.residue_tiles",
     "residues": "ooc_chol.dense.planner.residues",
     "residues_module": "ooc_chol.dense.rates.residues",
     "rows": "ooc_chol.dense.programs.residues.rows",

@@ -21,7 +21,7 @@ NAMES = {
         "product_shape",
     ),
     "ooc_chol.kernels.cuda.products": ("CudaProductKernels",),
-    "ooc_chol.kernels.cuda.residue_source": ("source as residue_source",),
+    "ooc_chol.kernels.cuda.residue_source": ("divisions", "products_source", "source as residue_source"),
     "ooc_chol.kernels.cuda.residues": ("CudaResidueKernels",),
     "ooc_chol.kernels.cuda.term_groups": ("LONG", "SEGMENT", "WINDOW", "term_groups", "width_and_lanes"),
     "ooc_chol.kernels.cuda.triangular": ("TriangularKernels",),
@@ -54,6 +54,7 @@ NAMES = {
     "ooc_chol.kernels.registry": (
         "CUDA",
         "HOST",
+        "folds_products",
         "kind_of",
         "open_product_device",
         "open_tile_device",

@@ -40,7 +40,8 @@ def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
     """Strips and accumulators: slots follow each other in rows, so that neighbouring slots are one taller matrix."""
     n, nb = layout.planes, layout.nb
     strips, sums = (layout.strips * nb, layout.chunk * nb), (layout.accumulators * nb, layout.width * nb)
-    arrays = ArraySpec(np.dtype(np.int8), (n, *strips)), ArraySpec(np.dtype(np.int32), (n, *sums))
+    of_sums = np.dtype(np.int8 if layout.folds else np.int32)
+    arrays = ArraySpec(np.dtype(np.int8), (n, *strips)), ArraySpec(of_sums, (n, *sums))
     if not layout.has_fp16:
         return arrays
     narrow = ArraySpec(np.dtype(np.float16), (1, *strips)), ArraySpec(np.dtype(np.float32), (1, *sums))

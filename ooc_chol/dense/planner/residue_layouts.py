@@ -44,7 +44,7 @@ _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, Res
 
 
 def residue_layouts(
-    grid: TileGrid, nbytes: int, moduli: int, *, has_fp16: bool = False, fmt: PrecisionFormat = FP64
+    grid: TileGrid, nbytes: int, moduli: int, *, has_fp16: bool = False, fmt: PrecisionFormat = FP64, folds: bool = False
 ) -> Iterator[ResidueLayout]:
     """Every sensible layout that fits into ``nbytes``."""
     nb = grid.size(0)
@@ -53,7 +53,9 @@ def residue_layouts(
         for width in dict.fromkeys(min(width, chunk, grid.nt, INVERSES) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
-                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, has_fp16, fmt=fmt)
+                    layout = ResidueLayout(
+                        moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, has_fp16, fmt=fmt, folds=folds
+                    )
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     strips = min(strips, useful_strips(grid.nt, chunk, width) + STREAMING)
                     if strips >= max(width, -(-grid.nt // chunk)) + STREAMING and (
@@ -73,7 +75,7 @@ def _tiles(width: int) -> int:
     return width + max(FINISHING_TILES, 2 * width)
 
 
-def least_layout(grid: TileGrid, moduli: int, fmt: PrecisionFormat = FP64) -> ResidueLayout:
+def least_layout(grid: TileGrid, moduli: int, fmt: PrecisionFormat = FP64, *, folds: bool = False) -> ResidueLayout:
     """The layout that needs the least memory."""
     return ResidueLayout(
         moduli,
@@ -85,6 +87,7 @@ def least_layout(grid: TileGrid, moduli: int, fmt: PrecisionFormat = FP64) -> Re
         strips=grid.nt + STREAMING,
         accumulators=ACCUMULATORS[0],
         fmt=fmt,
+        folds=folds,
     )
 
 
@@ -98,10 +101,11 @@ def best_layouts(
     itemsize: float | None = None,
     half_share: float | None = None,
     fmt: PrecisionFormat = FP64,
+    folds: bool = False,
 ) -> list[ResidueLayout]:
     """Layouts by estimated seconds, the best first; ``itemsize`` are mean bytes of an entry of L, where not its type's."""
     measured = rates if rates is not None and rates.residue is not None else _nominal(moduli, fmt)
-    layouts = list(residue_layouts(grid, nbytes, moduli, has_fp16=half_share is not None, fmt=fmt))
+    layouts = list(residue_layouts(grid, nbytes, moduli, has_fp16=half_share is not None, fmt=fmt, folds=folds))
     if half_share is not None:
         layouts = [layout for layout in layouts if layout.width >= LEAST_NARROW_WIDTH] or layouts
     seconds = estimated_seconds(grid, layouts, n_devices, measured, itemsize=itemsize or fmt.itemsize, half_share=half_share)

@@ -15,7 +15,7 @@ from ooc_chol.dense.planner.step_counts import least_residue_steps, residue_step
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.kinds import AbstractKernelKind
-from ooc_chol.kernels.registry import kind_of
+from ooc_chol.kernels.registry import folds_products, kind_of
 from ooc_chol.precision.moduli import MOST_ROWS, TENSOR_MULTIPLE
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -80,7 +80,8 @@ def _tiles_in(
 ) -> Tiles:
     """Steps of a plan with these tiles in the layout of the budget that looks best, or in the least layout."""
     kind, is_narrow = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
-    least = replace(least_layout(grid, moduli, fmt), has_fp16=is_narrow)
+    folds = folds_products(names)
+    least = replace(least_layout(grid, moduli, fmt, folds=folds), has_fp16=is_narrow)
     workspace = kind.residue_workspace_bytes(grid.n, grid.nb, fmt) + most_narrow_bytes(grid, options, kind)
     needed = workspace + least.arena_bytes
     steps = least_residue_steps(grid.nt)
@@ -89,7 +90,7 @@ def _tiles_in(
         if needed <= budget_bytes:
             half_share = 0.5 if is_narrow else None
             room, n_devices = budget_bytes - workspace, len(names[: grid.nt])
-            layouts = best_layouts(grid, room, moduli, n_devices, rates=None, half_share=half_share, fmt=fmt)
+            layouts = best_layouts(grid, room, moduli, n_devices, rates=None, half_share=half_share, fmt=fmt, folds=folds)
         steps = _steps_of_best(grid, layouts, len(names[: grid.nt]))
     return Tiles(steps, None if needed <= budget_bytes else needed)
 

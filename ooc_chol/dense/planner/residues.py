@@ -46,7 +46,7 @@ from ooc_chol.dense.programs.steps import executed_flops
 from ooc_chol.errors import BudgetError
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
-from ooc_chol.kernels.registry import kind_of
+from ooc_chol.kernels.registry import folds_products, kind_of
 from ooc_chol.precision.certified import is_certifiable
 from ooc_chol.precision.products import expected_share
 from ooc_chol.schedulers import SCHEDULERS
@@ -75,6 +75,11 @@ class _Request:
     def kind(self) -> AbstractKernelKind:
         """Kind of the devices' kernels, all the same."""
         return kind_of(self.names[0])
+
+    @cached_property
+    def folds(self) -> bool:
+        """True where the devices' products leave residues in accumulators."""
+        return folds_products(self.names)
 
     @cached_property
     def tiles_of(self) -> Callable[[TileGrid], Tiles]:
@@ -114,7 +119,7 @@ class _Request:
 
     def least_layout(self, grid: TileGrid) -> ResidueLayout:
         """The least division of memory that will do."""
-        least = least_layout(grid, self.moduli, self.problem.fmt)
+        least = least_layout(grid, self.moduli, self.problem.fmt, folds=self.folds)
         return replace(least, has_fp16=True) if self.must_be_narrow else least
 
     def estimates(self, grid: TileGrid, rates: Rates, n_devices: int) -> Rates:
@@ -185,7 +190,7 @@ def _window_plan(problem: Problem, window: Window, options: FactorOptions, names
     request = _Request(problem, options, names, budget_of(options, names, problem), moduli, None)
     grid = window_grid(problem, options)
     room, alike = request.budget_bytes - request.workspace_bytes(grid), window if window.has_diagonal else window.below()
-    layout = window_layout(grid, alike, room, moduli=moduli, n_devices=len(names), fmt=problem.fmt)
+    layout = window_layout(grid, alike, room, moduli=moduli, n_devices=len(names), fmt=problem.fmt, folds=request.folds)
     if layout is None:
         raise _refusal(request, grid)
     rates = _of_residues(rates_at(grid), layout.planes)
@@ -230,7 +235,15 @@ def _finalists(request: _Request, candidates: _Candidates, half_share: float | N
     rates = None if candidates.rates is None else request.estimates(grid, candidates.rates, n_devices)
     nbytes, itemsize = request.budget_bytes - request.workspace_bytes(grid), request.stored_itemsize
     layouts = best_layouts(
-        grid, nbytes, request.moduli, n_devices, rates=rates, itemsize=itemsize, half_share=half_share, fmt=request.problem.fmt
+        grid,
+        nbytes,
+        request.moduli,
+        n_devices,
+        rates=rates,
+        itemsize=itemsize,
+        half_share=half_share,
+        fmt=request.problem.fmt,
+        folds=request.folds,
     )
     planned = (layout for layout in layouts if residue_steps(grid, layout, n_devices) <= limit.MOST_STEPS)
     first = list(islice(planned, FINALISTS))

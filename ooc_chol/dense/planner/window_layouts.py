@@ -20,21 +20,30 @@ _BESIDE = ((3, 16), (3, 8), (2, 8), (2, 4))
 
 @lru_cache(maxsize=1024)
 def window_layout(
-    grid: TileGrid, window: Window, nbytes: int, *, moduli: int, n_devices: int = 1, fmt: PrecisionFormat = FP64
+    grid: TileGrid,
+    window: Window,
+    nbytes: int,
+    *,
+    moduli: int,
+    n_devices: int = 1,
+    fmt: PrecisionFormat = FP64,
+    folds: bool = False,
 ) -> ResidueLayout | None:
     """The layout within ``nbytes`` in which a window fetches fewest tiles; None where none fits.
 
     Of equal ones that with the longest products, the widest panels and most tiles in transit, in this order.
     """
     best: tuple[float, ResidueLayout] | None = None
-    for layout in _layouts(grid, window, nbytes, moduli, fmt):
+    for layout in _layouts(grid, window, nbytes, moduli=moduli, fmt=fmt, folds=folds):
         loads = _loads(grid, window, layout, n_devices)
         if best is None or loads < best[0]:
             best = loads, layout
     return None if best is None else best[1]
 
 
-def _layouts(grid: TileGrid, window: Window, nbytes: int, moduli: int, fmt: PrecisionFormat) -> Iterator[ResidueLayout]:
+def _layouts(
+    grid: TileGrid, window: Window, nbytes: int, *, moduli: int, fmt: PrecisionFormat, folds: bool
+) -> Iterator[ResidueLayout]:
     """Every sensible layout that fits into ``nbytes``, the best of those with equal loads first."""
     nb, reach = grid.size(0), window.columns.stop
     chunks = sorted({min(reach, max(1, MOST_K // nb >> halvings)) for halvings in range(MOST_K.bit_length())}, reverse=True)
@@ -43,7 +52,7 @@ def _layouts(grid: TileGrid, window: Window, nbytes: int, moduli: int, fmt: Prec
             passes = -(-reach // chunk)
             for accumulators, transit in _BESIDE:
                 tiles = width + max(FINISHING_TILES, 2 * width)
-                layout = ResidueLayout(moduli, nb, chunk, width, tiles, transit, 0, accumulators, fmt=fmt)
+                layout = ResidueLayout(moduli, nb, chunk, width, tiles, transit, 0, accumulators, fmt=fmt, folds=folds)
                 strips = min((nbytes - layout.arena_bytes) // layout.strip_bytes, len(window.met_rows) * passes + STREAMING)
                 if strips >= max(width, passes) + STREAMING:
                     yield replace(layout, strips=strips)

@@ -172,6 +172,7 @@ class ResidueLayout(AbstractMemoryLayout):
     has_fp16: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
     #: Format of the tiles; a complex entry has two residues a modulus
     fmt: PrecisionFormat = field(default=FP64, repr=False)
+    folds: bool = False  #: Whether products leave residues in an accumulator, and not sums that a step of its own folds
 
     @property
     def tile_bytes(self) -> int:
@@ -195,8 +196,8 @@ class ResidueLayout(AbstractMemoryLayout):
 
     @property
     def accumulator_bytes(self) -> int:
-        """Bytes of an accumulator: four bytes an entry and residue, and four for sums in FP32."""
-        return 4 * (self.planes + self.has_fp16) * self.nb * self.nb * self.width
+        """Bytes of an accumulator: one an entry and residue, or four of sums that are not folded, and four for sums in FP32."""
+        return ((1 if self.folds else 4) * self.planes + 4 * self.has_fp16) * self.nb * self.nb * self.width
 
     @property
     def arena_bytes(self) -> int:

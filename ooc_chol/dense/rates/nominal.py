@@ -11,7 +11,7 @@ from ooc_chol.dense.rates.gpus import DATA_SHEETS, Ceilings, ceilings_of
 from ooc_chol.dense.rates.stored import COPIED_SHARE
 from ooc_chol.hardware.gpu_facts import GpuFacts
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.kernels.cuda import SYRK_PARTS, TRSM_BLOCK
+from ooc_chol.kernels.cuda import FOLDING_CAPABILITY, SYRK_PARTS, TRSM_BLOCK
 
 #: What our kernels reach on an H200; its rates are scaled to other GPUs by ceilings. Measured: DGEMM 52 TFLOP/s under load,
 #: products of long K at 13 moduli 103 to 107, passes over accumulators 24 ps an entry, reconstruction 27,
@@ -24,6 +24,7 @@ _PRODUCT, _MODULI = 107e12, 13
 _HALF = 5e14
 #: Least rows of a tile for which products through residues have that rate (kernels/cuda/int8_choice.py), and its share below.
 _PRODUCT_ROWS, _SMALL_PRODUCT_SHARE = 1024, 0.76
+_FOLDING_ACCUMULATE, _FOLDING_RECONSTRUCT = 1 / 14e-12, 1 / 15e-12
 _ACCUMULATE, _NARROW_ACCUMULATE, _CONVERT, _RECONSTRUCT = 1 / 24e-12, 5.5e11, 1 / 8.5e-12, 1 / 27e-12
 _INVERT, _CHECK = 2.1e11, 5e11
 _LINK, _PULL, _HOST_MEMORY = 51e9, 363e9, 96e9
@@ -77,22 +78,22 @@ def nominal_rates_of(facts: GpuFacts, n_devices: int, nb: int, source: str, stor
         memory_write=in_memory,
         generate=COPIED_SHARE * check if source == "device-array" else min(check, _GENERATE * ceilings.fp64 / _H200.fp64),
         launch=_LAUNCH,
-        residue=_residue_rates(ceilings, nb, in_memory),
+        residue=_residue_rates(ceilings, nb, in_memory, folds=facts.capability == FOLDING_CAPABILITY),
         invert=_INVERT * ceilings.fp64 / _H200.fp64,
         origin=RatesOrigin.NOMINAL,
         model=facts.model,
     )
 
 
-def _residue_rates(ceilings: Ceilings, nb: int, link: float) -> ResidueRates:
+def _residue_rates(ceilings: Ceilings, nb: int, link: float, *, folds: bool) -> ResidueRates:
     """Products by their tensor cores, passes over residues by the memory."""
     memory, fp16 = ceilings.memory / _H200.memory, ceilings.fp16 / _H200.fp16
     return ResidueRates(
         moduli=_MODULI,
         product=_PRODUCT * ceilings.int8 / _H200.int8 * (1.0 if nb >= _PRODUCT_ROWS else _SMALL_PRODUCT_SHARE),
-        accumulate=_ACCUMULATE * memory,
+        accumulate=(_FOLDING_ACCUMULATE if folds else _ACCUMULATE) * memory,
         convert=_CONVERT * memory,
-        reconstruct=_RECONSTRUCT * memory,
+        reconstruct=(_FOLDING_RECONSTRUCT if folds else _RECONSTRUCT) * memory,
         pull=link if ceilings.peer is None or _H200.peer is None else _PULL * ceilings.peer / _H200.peer,
         half=_HALF * fp16,
         half_accumulate=_NARROW_ACCUMULATE * memory,

@@ -12,6 +12,7 @@ from ooc_chol.dense.rates.opened import OpenedDevice
 from ooc_chol.dense.rates.timing import AbstractTimer
 from ooc_chol.hardware.registry import device_kind, memory_info
 from ooc_chol.interfaces import ArraySpec, Tile
+from ooc_chol.kernels.registry import folds_products
 from ooc_chol.precision.products import NARROW_TILES
 
 #: Columns and longest K of the products that are measured on GPUs, as those of a panel's sweeps; a host takes some tiles.
@@ -31,6 +32,7 @@ class ResidueShapes:
     moduli: int
     columns: int  #: Columns of the accumulator and longest K, both in tiles
     depth: int
+    folds: bool = False  #: Whether products leave residues in the accumulator
 
     @classmethod
     def on(cls, name: str, nb: int, moduli: int) -> ResidueShapes:
@@ -38,9 +40,9 @@ class ResidueShapes:
         if device_kind(name).shares_processor:
             return cls(nb, moduli, _HOST_COLUMN_TILES, _HOST_K_TILES)
         allowed = _MEMORY_SHARE * memory_info(name)[0]
-        shapes = cls(nb, moduli, max(1, _COLUMNS // nb), max(2, _MOST_K // nb))
+        shapes = cls(nb, moduli, max(1, _COLUMNS // nb), max(2, _MOST_K // nb), folds_products([name]))
         while shapes.depth > 2 and sum(spec.nbytes for spec in shapes.arrays) > allowed:
-            shapes = cls(nb, moduli, shapes.columns, shapes.depth // 2)
+            shapes = replace(shapes, depth=shapes.depth // 2)
         return shapes
 
     @property
@@ -49,7 +51,7 @@ class ResidueShapes:
         strips, sums = (self.rows, self.depth * self.nb), (self.nb, self.columns * self.nb)
         return (
             ArraySpec(np.dtype(np.int8), (self.moduli, *strips)),
-            ArraySpec(np.dtype(np.int32), (self.moduli, *sums)),
+            ArraySpec(np.dtype(np.int8 if self.folds else np.int32), (self.moduli, *sums)),
             ArraySpec(np.dtype(np.float16), (1, *strips)),
             ArraySpec(np.dtype(np.float32), (1, *sums)),
         )

@@ -20,6 +20,8 @@ RESIDUE_STREAMS = 4
 #: Strips of rows in which a diagonal tile is updated, so that 9/16 of the square is computed: 49.5 TFLOP/s at tiles of 4096 on
 #: an H200, 47.8 with four strips.
 SYRK_PARTS = 8
+#: Compute capability of GPUs whose products through residues run in a kernel of our own (residue_products.cu), that of Hopper.
+FOLDING_CAPABILITY = (9, 0)
 #: Bytes of cuBLAS's own workspace; NVIDIA's recommendation for Hopper.
 CUBLAS_WORKSPACE_BYTES = 32 << 20
 #: What the address of a workspace of cuBLAS is a multiple of.

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
+from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any
+
+from ooc_chol.config import cache_directory
 
 #: Options of every compilation.
 _OPTIONS = ("--std=c++17",)
@@ -40,3 +45,43 @@ def _module(device: int, text: str, options: tuple[str, ...]) -> Any:
     import cupy as cp
 
     return cp.RawModule(code=text, options=(*_OPTIONS, *options))
+
+
+def compiled_for(architecture: str, text: str) -> Any:
+    """Compile CUDA C for an architecture that CuPy cannot name, such as ``sm_90a``, or find it in this user's folder."""
+    import cupy as cp
+
+    return _module_of(cp.cuda.Device().id, architecture, text)
+
+
+@cache
+def _module_of(device: int, architecture: str, text: str) -> Any:
+    """A module of one device, which is current, from a file named after what was compiled, and how."""
+    import cupy as cp
+    from cupy_backends.cuda.libs import nvrtc
+
+    options = (*_OPTIONS, f"-arch={architecture}")
+    key = sha256(repr((nvrtc.getVersion(), options, text)).encode()).hexdigest()
+    folder = (cache_directory() or Path(gettempdir())) / "kernels"
+    path = folder / f"{key}.cubin"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder, suffix=".cubin", delete=False) as file:
+            file.write(_cubin(text, options))
+        Path(file.name).replace(path)
+    return cp.RawModule(path=str(path))
+
+
+def _cubin(text: str, options: tuple[str, ...]) -> bytes:
+    """Compile CUDA C to machine code."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    program = nvrtc.createProgram(text, "ooc_chol.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+        cubin: bytes = nvrtc.getCUBIN(program)
+    except nvrtc.NVRTCError as error:
+        raise RuntimeError(f"CUDA C was not compiled: {nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+    return cubin

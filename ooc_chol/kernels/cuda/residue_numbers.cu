@@ -68,6 +68,20 @@ __device__ __forceinline__ int residue32(int s, int plane)
     return (int)(signed char)reduced(biased, plane);
 }
 
+__device__ __forceinline__ int folded(int s, int plane) { return residue32(s, plane); }
+
+// A residue that is canonical already.
+__device__ __forceinline__ int folded(signed char s, int) { return s; }
+
+// A kernel that reconstructs from sums of one type.
+#define RECONSTRUCT(name, S) \
+    extern "C" __global__ void __launch_bounds__(THREADS) name( \
+        const S* __restrict__ s, long long stride, long long plane, ENTRY* __restrict__ a, long long a_stride, int rows, int cols, \
+        const int* __restrict__ row_exponents, const int* __restrict__ col_exponents) \
+    { \
+        reconstruct_from<S>(s, stride, plane, a, a_stride, rows, cols, row_exponents, col_exponents); \
+    }
+
 // exponents[i] = e_i, limits[i] = A_ii 4**e_i (1 + ROW_SLACK) of one row, from its diagonal entry of A. first_flagged is the
 // smallest row whose diagonal entry is not a positive finite number, or what it was.
 __device__ __forceinline__ void scale_row(double a_ii, long long row, int* exponents, double* limits, u64* first_flagged)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.cuda.modules import code
-from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
+from ooc_chol.precision.moduli import MOST_MODULI, ROW_SLACK, ResidueBasis
 
 #: Threads of a block.
 THREADS = 128
@@ -16,6 +17,16 @@ THREADS = 128
 CONVERT_COLUMNS = 4
 #: Columns that a thread reconstructs, which share the loads of the tables.
 RECONSTRUCT_COLUMNS = 2
+#: Bits of the float 1.5 * 2**23: an int added to them adds to the number.
+MAGIC_BITS = 0x4B400000
+#: Of the products that reduce in registers (residue_products.cu): rows and columns that a thread block multiplies at once, bytes
+#: of K of a stage, stages, threads, bytes of shared memory, rows of blocks whose columns follow each other, and the architecture.
+BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_DEPTH = 128, 256, 128
+_STAGES, PRODUCTS_THREADS = 4, 128 + 2 * BLOCK_ROWS
+PRODUCTS_SHARED_BYTES = (
+    _STAGES * (BLOCK_ROWS + BLOCK_COLUMNS) * BLOCK_DEPTH + BLOCK_ROWS * BLOCK_COLUMNS + 8 * (2 * _STAGES + 2) + 1024
+)
+_GROUP, PRODUCTS_ARCHITECTURE = 16, "sm_90a"
 _WORD = 1 << 64
 #: What CUDA C calls an entry of a tile by its format: its type, and of a real one what reads it.
 _ENTRIES = {
@@ -31,6 +42,21 @@ def source(basis: ResidueBasis, fmt: PrecisionFormat = FP64) -> str:
     kernels = ("residue_numbers.cu", "residues_complex.cu" if fmt.is_complex else "residues.cu")
     entry, beside = _ENTRIES[fmt.name]
     return "\n".join([tables(basis), f"#define ENTRY {entry}", beside, "", code(*kernels)])
+
+
+def products_source() -> str:
+    """CUDA C of the products that reduce in registers, for every basis and :data:`PRODUCTS_ARCHITECTURE`."""
+    sizes = {"STAGES": _STAGES, "THREADS": PRODUCTS_THREADS, "GROUP": _GROUP, "SHARED_BYTES": PRODUCTS_SHARED_BYTES}
+    return code("residue_products.cu", MOST_MODULI=MOST_MODULI, **sizes)
+
+
+def divisions(moduli: Sequence[int]) -> NDArray[np.int32]:
+    """For each modulus what those products reduce by: itself, bytes of powers of 256, a bias, and the bits of its reciprocal."""
+    numbers = np.zeros((MOST_MODULI, 4), dtype=np.int32)
+    for at, p in enumerate(moduli):
+        numbers[at, :3] = p, int(_bytes(p, 0)), MAGIC_BITS - 2**31 % p
+        numbers[at, 3:] = np.array([1 / p], dtype=np.float32).view(np.int32)
+    return numbers
 
 
 def tables(basis: ResidueBasis) -> str:

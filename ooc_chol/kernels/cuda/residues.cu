@@ -18,6 +18,12 @@ __device__ __forceinline__ double residue17(int s, int plane)
     return __hiloint2double(0x43300000, biased) - (0x1p52 + 0x1p31); // 2**52 + 2**31 + t, less what is not t
 }
 
+// A residue that is canonical already.
+__device__ __forceinline__ double residue17(signed char s, int plane)
+{
+    return __hiloint2double(0x43300000, (int)s ^ 0x80000000) - (0x1p52 + 0x1p31);
+}
+
 // Exponents and limits of count rows from first_row, from the diagonal of a block of A.
 extern "C" __global__ void diagonal(
     const ENTRY* a, long long a_stride, int count, long long first_row, int* exponents, double* limits, u64* first_flagged)
@@ -192,12 +198,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) fold(int* s, long long str
     }
 }
 
-// A[r][c] -= X 2**-(e_r + e_c) with X = sum_k q_rk q_ck from residues s[p][r][c], folded or not. A thread's columns are THREADS
+// A[r][c] -= X 2**-(e_r + e_c) with X = sum_k q_rk q_ck from residues s[p][r][c], int32 folded or not, or int8. A thread's columns are THREADS
 // apart. With t_p = s_p modulo m_p of 17 bits, X = sum_p t_p w_p mod P. The sum is kept by 32-bit digits of the w_p, each in a
 // double and exact, since 16 times 2**17 times 2**32 is 2**53. A float is rounded from
 // a double.
-extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
-    const int* __restrict__ s, long long stride, long long plane, ENTRY* __restrict__ a, long long a_stride, int rows, int cols,
+template <class S>
+__device__ __forceinline__ void reconstruct_from(
+    const S* __restrict__ s, long long stride, long long plane, ENTRY* __restrict__ a, long long a_stride, int rows, int cols,
     const int* __restrict__ row_exponents, const int* __restrict__ col_exponents)
 {
     const int first_col = blockIdx.x * (RECONSTRUCT_COLUMNS * THREADS) + threadIdx.x;
@@ -206,10 +213,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
         double digit2[RECONSTRUCT_COLUMNS] = {}, digit3[RECONSTRUCT_COLUMNS] = {};
 #pragma unroll
         for (int p = 0; p < MODULI; ++p) {
-            const int* at = s + row * stride + p * plane + first_col;
+            const S* at = s + row * stride + p * plane + first_col;
 #pragma unroll
             for (int i = 0; i < RECONSTRUCT_COLUMNS; ++i) {
-                const double t = residue17(first_col + i * THREADS < cols ? at[i * THREADS] : 0, p);
+                const double t = residue17(first_col + i * THREADS < cols ? at[i * THREADS] : S(0), p);
                 digit0[i] = __fma_rn(t, WEIGHT0[p], digit0[i]);
                 digit1[i] = __fma_rn(t, WEIGHT1[p], digit1[i]);
                 digit2[i] = __fma_rn(t, WEIGHT2[p], digit2[i]);
@@ -227,6 +234,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
         }
     }
 }
+
+RECONSTRUCT(reconstruct, int)
+RECONSTRUCT(reconstruct_folded, signed char)
 
 // A[r][c] -= F[r][c] 2**-(h_r + h_c), h = e + FP16_SHIFT: sums of products in FP16, which are in FP32.
 extern "C" __global__ void __launch_bounds__(THREADS) subtract_narrow(

@@ -16,6 +16,7 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.modules import compiled
+from ooc_chol.kernels.cuda.residue_products import ResidueProducts
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
 from ooc_chol.kernels.interfaces import AbstractResidueKernels
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
@@ -26,7 +27,7 @@ _LOWER_PARTS = 4
 #: Rows of a grid; those beyond are taken in further rounds.
 _MOST_GRID_ROWS = 65535
 #: Kernels of every type, and those beside that products in narrower formats and stored tiles of FP64 need.
-_KERNELS = ("diagonal", "convert", "fold", "reconstruct")
+_KERNELS = ("diagonal", "convert", "fold", "reconstruct", "reconstruct_folded")
 _MIXED_KERNELS = ("convert_fp32", "convert_fp16", "convert_fp8", "subtract_narrow")
 #: cuBLAS's numbers of FP16, of FP32 and of sums in FP32, and its own choice of a kernel.
 _R_16F, _R_32F, _COMPUTE_32F, _DEFAULT_ALGORITHM = 2, 0, 68, -1
@@ -54,7 +55,7 @@ def row_state_bytes(n: int) -> int:
 
 @final
 class CudaResidueKernels(AbstractResidueKernels):
-    """Residues as CuPy arrays: int8 strips, int32 accumulators, row-major tiles of one type.
+    """Residues as CuPy arrays: int8 strips, int32 or int8 accumulators, row-major tiles of one type.
 
     In FP64 conversion moves ``8 + planes`` bytes an entry, reconstruction ``4 planes + 16``, folding ``8 planes``. Products round
     their orders up to multiples of 16: what lies behind the arrays must be allocated, and its sums are of no meaning.
@@ -64,6 +65,7 @@ class CudaResidueKernels(AbstractResidueKernels):
     def __init__(self, moduli: int, fmt: PrecisionFormat = FP64) -> None:
         self.basis, self._fmt = ResidueBasis(moduli, fmt.is_complex), fmt
         self._products: Int8Products | None = None
+        self._folding: ResidueProducts | None = None
         self._blas: BlasHandle | None = None
         self._functions: dict[str, Any] = {}
         self._device: Any = None
@@ -167,10 +169,14 @@ class CudaResidueKernels(AbstractResidueKernels):
     def _multiply(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
     ) -> None:
-        """Multiply plane by plane."""
+        """Multiply plane by plane: in int8 modulo each plane's number, or in int32."""
         products = self._products
         if products is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
+        if accumulator.dtype == np.int8:
+            self._folding = self._folding or ResidueProducts(self.basis.moduli)
+            self._folding.multiply(stream, accumulator, left, right, accumulates=accumulates, lower=lower)
+            return
         planes, rows, inner = left.shape
         target, above, beside = Planes.of(accumulator), Planes.of(left), Planes.of(right)
         if not lower:
@@ -216,7 +222,7 @@ class CudaResidueKernels(AbstractResidueKernels):
             *_strided(accumulator), a_ij.data.ptr, self._stride(a_ij), np.int32(len(rows)), np.int32(len(cols)),
             self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
-        self._launch("reconstruct", stream, grid, arguments)
+        self._launch("reconstruct_folded" if accumulator.dtype == np.int8 else "reconstruct", stream, grid, arguments)
 
     def copy_back(self, stream: AbstractStream) -> None:
         cp.cuda.runtime.memcpyAsync(
@@ -238,5 +244,5 @@ class CudaResidueKernels(AbstractResidueKernels):
 
 def _strided(accumulator: Tile) -> tuple[Any, ...]:
     """Address and strides in items of an accumulator, as kernels take them."""
-    plane, row, _ = accumulator.strides
-    return accumulator.data.ptr, row // 4, plane // 4
+    plane, row, itemsize = accumulator.strides
+    return accumulator.data.ptr, row // itemsize, plane // itemsize

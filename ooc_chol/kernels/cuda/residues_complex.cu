@@ -126,11 +126,12 @@ struct Digits {
     __device__ __forceinline__ __int128 remainder() const { return remainder_of(digit0, digit1, digit2, digit3); }
 };
 
-// A[r][c] -= X 2**-(e_r + e_c) with X = sum_k q_rk conj(q_ck), both parts, from residues s[p][r][c] and s[MODULI + p][r][c], folded
-// or not: with u and v these modulo m_p, canonical, X is sum_p (u + v) w_p / 2 and sum_p (u - v) w_p / (2 ROOT[p]) modulo P, whose
+// A[r][c] -= X 2**-(e_r + e_c) with X = sum_k q_rk conj(q_ck), both parts, from residues s[p][r][c] and s[MODULI + p][r][c], int32
+// folded or not, or int8: with u and v these modulo m_p, canonical, X is sum_p (u + v) w_p / 2 and sum_p (u - v) w_p / (2 ROOT[p]) modulo P, whose
 // weights are REAL and IMAG. Digits are exact, since 16 times 2**8 times 2**32 is 2**44. Parts in float are rounded from a double.
-extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
-    const int* __restrict__ s, long long stride, long long plane, ENTRY* __restrict__ a, long long a_stride, int rows, int cols,
+template <class S>
+__device__ __forceinline__ void reconstruct_from(
+    const S* __restrict__ s, long long stride, long long plane, ENTRY* __restrict__ a, long long a_stride, int rows, int cols,
     const int* __restrict__ row_exponents, const int* __restrict__ col_exponents)
 {
     const int col = blockIdx.x * THREADS + threadIdx.x;
@@ -139,10 +140,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
     }
     for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
         Digits real = {}, imag = {};
-        const int* at = s + row * stride + col;
+        const S* at = s + row * stride + col;
 #pragma unroll
         for (int p = 0; p < MODULI; ++p) {
-            const int u = residue32(at[p * plane], p), v = residue32(at[(MODULI + p) * plane], p);
+            const int u = folded(at[p * plane], p), v = folded(at[(MODULI + p) * plane], p);
             real.add(u + v, REAL0[p], REAL1[p], REAL2[p], REAL3[p]);
             imag.add(u - v, IMAG0[p], IMAG1[p], IMAG2[p], IMAG3[p]);
         }
@@ -154,3 +155,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
         put(&target->y, of_imag);
     }
 }
+
+RECONSTRUCT(reconstruct, int)
+RECONSTRUCT(reconstruct_folded, signed char)

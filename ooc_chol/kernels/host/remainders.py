@@ -40,7 +40,10 @@ def residues_of(basis: ResidueBasis, parts: Sequence[Integers]) -> Iterator[Inte
 
 def remainders_of(basis: ResidueBasis, sums: Integers) -> list[Words]:
     """The numbers in ``(-P/2, P/2]``, entry by entry, that have these residues, canonical or not; of complex ones both parts."""
-    planes = np.array([canonical(plane, basis.moduli[p % basis.count]).ravel() for p, plane in enumerate(sums)], dtype=np.float64)
+    numbers = sums.astype(np.int32, copy=False)
+    planes = np.array(
+        [canonical(each, basis.moduli[p % basis.count]).ravel() for p, each in enumerate(numbers)], dtype=np.float64
+    )
     if not basis.is_split:
         return [_remainder(basis.product, basis.weights, planes)]
     u, v = planes[: basis.count], planes[basis.count :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, final
 
@@ -31,7 +31,7 @@ _TOO_LARGE, _NO_INTEGER = 2.0**63, 2.0**126
 
 @final
 class HostResidueKernels(AbstractResidueKernels):
-    """Residues as NumPy arrays: int8 strips, int32 accumulators, tiles of one type, of any strides.
+    """Residues as NumPy arrays: int8 strips, int32 or int8 accumulators, tiles of one type, of any strides.
 
     Every result is exact or rounded once: it depends neither on ``threads`` nor on the order of sums, and CUDA's is the same.
     The running sums alone are rounded in their own order here and there, 2**32 times finer than what they are compared with.
@@ -72,7 +72,7 @@ class HostResidueKernels(AbstractResidueKernels):
         """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays."""
         # x + w y of one number is multiplied by x - w y of the other, which is x + w y of its conjugate.
         beside = self.basis.count if self.basis.is_split else 0
-        job = partial(_product, accumulator, left, right, accumulates, lower, beside)
+        job = partial(_product, accumulator, left, right, accumulates, lower, beside, self.basis.moduli)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def convert_stored(
@@ -172,7 +172,9 @@ class HostResidueKernels(AbstractResidueKernels):
         for plane in range(self.basis.planes):
             accumulator[plane, part] = canonical(accumulator[plane, part], self.basis.moduli[plane % self.basis.count])
 
-    def _reconstruct(self, accumulator: NDArray[np.int32], a_ij: NDArray[Any], first: int, cols: range, part: slice) -> None:
+    def _reconstruct(
+        self, accumulator: NDArray[np.signedinteger[Any]], a_ij: NDArray[Any], first: int, cols: range, part: slice
+    ) -> None:
         """``A -= X 2**-(e_i + e_j)`` for a strip of rows; float32 is rounded from float64."""
         rows = slice(first + part.start, first + part.stop)
         exponents = np.add.outer(self._exponents[rows], self._exponents[cols.start : cols.stop])
@@ -192,17 +194,19 @@ def _widened(stored: NDArray[np.uint8], fmt: PrecisionFormat, cols: int, part: s
 
 
 def _product(
-    accumulator: NDArray[np.int32],
+    accumulator: NDArray[np.signedinteger[Any]],
     left: NDArray[np.int8],
     right: NDArray[np.int8],
     accumulates: bool,
     lower: bool,
     beside: int,
+    moduli: Sequence[int],
     part: slice,
 ) -> None:
     """``S (+)= left @ right.T`` for a strip of rows: in float32, exact for up to 1024 terms, and from there in int32.
 
-    Plane p is multiplied by plane ``p + beside``, counted on from the first behind the last.
+    Plane p is multiplied by plane ``p + beside``, counted on from the first behind the last. Sums in int8 are kept modulo
+    ``moduli``, which count on likewise.
     """
     cols = part.stop if lower else accumulator.shape[2]
     if lower and accumulator.shape[1] != accumulator.shape[2]:
@@ -210,12 +214,14 @@ def _product(
     target = accumulator[:, part, :cols]
     if not accumulates:
         target[:] = 0
-    for k0 in range(0, left.shape[2], _EXACT_TERMS):
-        terms = slice(k0, k0 + _EXACT_TERMS)
-        for plane in range(len(target)):
-            other = (plane + beside) % len(target)
+    for plane, kept in enumerate(target):
+        other, sums = (plane + beside) % len(target), kept.astype(np.int32, copy=False)
+        for k0 in range(0, left.shape[2], _EXACT_TERMS):
+            terms = slice(k0, k0 + _EXACT_TERMS)
             factors = left[plane, part, terms].astype(np.float32), right[other, :cols, terms].astype(np.float32)
-            target[plane] += (factors[0] @ factors[1].T).astype(np.int32)
+            sums += (factors[0] @ factors[1].T).astype(np.int32)
+        if kept.dtype == np.int8:
+            kept[...] = canonical(sums, moduli[plane % len(moduli)])
 
 
 def _narrow_product(

@@ -15,9 +15,10 @@ class AbstractResidueKernels(ABC):
     """Products of rows of L as exact integers, held as residues modulo small coprime numbers.
 
     Row i of L is held as ``q_ik = round(2**e_i L_ik)``, one plane of int8 a modulus, canonical; an accumulator holds
-    ``sum_k q_ik q_jk`` as one plane of int32 a modulus. Arrays have shape ``(planes, rows, columns)`` with adjacent columns;
-    the strides of rows and planes are any. Every call enqueues on ``stream`` and returns at once, and calls for one array may
-    come on several streams that wait on each other. See :mod:`ooc_chol.precision.moduli` for the mathematics.
+    ``sum_k q_ik q_jk`` as one plane of int32 a modulus, or, canonical, of int8. Arrays have shape ``(planes, rows, columns)``
+    with adjacent columns; the strides of rows and planes are any. Every call enqueues on ``stream`` and returns at once, and
+    calls for one array may come on several streams that wait on each other. See :mod:`ooc_chol.precision.moduli` for the
+    mathematics.
     """
 
     @abstractmethod
@@ -64,7 +65,8 @@ class AbstractResidueKernels(ABC):
     ) -> None:
         """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, at least the lower triangle of a square block.
 
-        No sum may have more than :data:`ooc_chol.precision.moduli.MOST_TERMS` terms since its last :meth:`fold`.
+        No int32 sum may have more than :data:`ooc_chol.precision.moduli.MOST_TERMS` terms since its last :meth:`fold`; one
+        in int8 is folded by every product, of at most half as many.
         """
 
     @abstractmethod
@@ -77,7 +79,7 @@ class AbstractResidueKernels(ABC):
 
     @abstractmethod
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
-        """``S = S mod m_p``, canonical, in place."""
+        """``S = S mod m_p``, canonical, in place, of int32 sums."""
 
     @abstractmethod
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:

@@ -58,7 +58,7 @@ _new_tuple = tuple.__new__
 
 @dataclass
 class _Sums:
-    """An accumulator in the making: terms of its int32 sums since they were folded, as if all products were exact."""
+    """An accumulator in the making: terms of its sums since a step folded them, as if all products were exact."""
 
     place: Place
     terms: int = 0
@@ -270,10 +270,10 @@ class ResiduePrograms:
     ) -> None:
         """The products of strip ``left`` with those of ``columns`` over ``depth`` of a chunk from tile column ``base`` on.
 
-        The sums are folded before int32 overflows.
+        Sums that products do not fold are folded before int32 overflows.
         """
         row, k0, terms = swept.row, swept.columns.start, len(depth) * self._grid.nb
-        if sums.terms + terms > MOST_TERMS:
+        if sums.terms + terms > MOST_TERMS and not self._layout.folds:
             self._fold(
                 swept.device,
                 (row, columns.start),

@@ -1,0 +1,104 @@
+"""Products of int8 planes reduced modulo each plane's number in registers, by a kernel of our own for Hopper's tensor cores."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.modules import compiled_for
+from ooc_chol.kernels.cuda.residue_source import (
+    BLOCK_COLUMNS,
+    BLOCK_DEPTH,
+    BLOCK_ROWS,
+    PRODUCTS_ARCHITECTURE,
+    PRODUCTS_SHARED_BYTES,
+    PRODUCTS_THREADS,
+    divisions,
+    products_source,
+)
+
+#: K that a thread block multiplies in all: long enough to make up for its start, short enough that other streams are not held up.
+_LONG_K = 32768
+#: What the driver calls uint8, swizzles of 128 bytes, and cache lines of 256 that are brought to L2.
+_UINT8, _SWIZZLE_128, _PROMOTE_256 = 0, 3, 3
+_MAP_BYTES = 128
+
+
+class ResidueProducts:
+    """``S[p] (+)= left[p] @ right[p].T`` modulo ``moduli[p]``, in int8, on the current device."""
+
+    def __init__(self, moduli: Sequence[int]) -> None:
+        self._kernel = compiled_for(PRODUCTS_ARCHITECTURE, products_source()).get_function("multiply_residues")
+        self._kernel.max_dynamic_shared_size_bytes = PRODUCTS_SHARED_BYTES
+        self._processors = cp.cuda.Device().attributes["MultiProcessorCount"]
+        self._moduli = _by_value(divisions(moduli).ravel())
+        self._maps: dict[tuple[Any, ...], NDArray[np.void]] = {}
+
+    def multiply(self, stream: AbstractStream, sums: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool) -> None:
+        """Enqueue the products of all planes in one launch."""
+        planes, rows, inner = left.shape
+        cols = sums.shape[2]
+        plane_bytes, row_bytes, _ = sums.strides
+        maps = (
+            self._map(left, BLOCK_DEPTH, BLOCK_ROWS),
+            self._map(right, BLOCK_DEPTH, BLOCK_COLUMNS),
+            self._map(sums, BLOCK_DEPTH, BLOCK_ROWS),
+        )
+        shape = np.array([rows, cols, inner, planes, accumulates, lower], dtype=np.int32)
+        blocks = planes * -(-rows // BLOCK_ROWS) * -(-cols // BLOCK_COLUMNS)
+        rounds = -(-blocks // (self._processors * max(1, _LONG_K // inner)))
+        turns = -(-blocks // (self._processors * rounds))
+        arguments = (*maps, self._moduli, _by_value(shape), sums.data.ptr, row_bytes, plane_bytes)
+        self._kernel(
+            (-(-blocks // turns),), (PRODUCTS_THREADS,), arguments, shared_mem=PRODUCTS_SHARED_BYTES, stream=cupy_stream(stream)
+        )
+
+    def _map(self, array: Tile, columns: int, rows: int) -> NDArray[np.void]:
+        """Where an array lies, for copies of boxes of so many columns and rows of one plane."""
+        planes, height, width = array.shape
+        plane_bytes, row_bytes, _ = array.strides
+        key = array.data.ptr, planes, height, width, plane_bytes, row_bytes, rows
+        found = self._maps.get(key)
+        if found is None:
+            extents, strides = (width, height, planes), (row_bytes, plane_bytes)
+            found = self._maps[key] = _by_value(_encoded(array.data.ptr, extents, strides, (columns, rows, 1)))
+        return found
+
+
+def _by_value(array: NDArray[Any]) -> NDArray[np.void]:
+    """An array as one item, which CuPy passes by value."""
+    return array.view(np.dtype((np.void, array.nbytes)))
+
+
+def _encoded(address: int, extents: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The driver's description of an array of bytes: extents from the last axis on, strides in bytes but for the last axis."""
+    room = np.zeros(2 * _MAP_BYTES, dtype=np.uint8)
+    start = -room.ctypes.data % _MAP_BYTES
+    found = room[start : start + _MAP_BYTES]
+    words = np.array([*extents, *strides], dtype=np.uint64)
+    counts = np.array([*box, 1, 1, 1], dtype=np.uint32)
+    status = _encode()(
+        found.ctypes.data, _UINT8, 3, address, words.ctypes.data, words.ctypes.data + 24, counts.ctypes.data,
+        counts.ctypes.data + 12, 0, _SWIZZLE_128, _PROMOTE_256, 0,
+    )  # fmt: skip
+    if status:
+        raise RuntimeError(f"cuTensorMapEncodeTiled answered {status} for {extents} bytes with strides {strides} at {address:#x}")
+    return found
+
+
+@cache
+def _encode() -> Any:
+    """The driver's function, which CuPy does not have."""
+    function = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    function.argtypes = [pointer, number, ctypes.c_uint32, *[pointer] * 5, *[number] * 4]
+    function.restype = number
+    return function

@@ -7,7 +7,7 @@
 #   make test-thorough  all combinations of parameters besides, long fuzzing, kills and soak
 #   make test-oldest    the tests of `make test` with the oldest packages that pyproject.toml allows, in $(OLDEST)
 #   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
-#   make check   format, lint, types, layers, docstrings
+#   make check   format, lint, types, layers, docstrings, pages
 #   make docs    the documentation site, in docs/_build; a warning is an error
 #   make clean   remove all that make made
 
@@ -74,6 +74,7 @@ check: $(ready)
 	@$(bin)/mypy
 	@$(bin)/lint-imports
 	@$(bin)/python -m tests.docstrings
+	@$(bin)/python -m tests.prose
 
 docs: $(ready-docs)
 	@$(bin)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs docs/_build

@@ -241,11 +241,10 @@ def table(content: Mapping[str, Any]) -> str:
     machine = content["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("gpboost", "gpytorch", "scikit-learn") if name in machine)
     note = (
-        f"Seconds: median (least to most) of {content['repeats']}; below them how far the log-likelihood of the estimate, "
-        f"computed by this package, is under the best of the row. {machine['cpu']}, {machine['cores']} cores, "
-        f"{content['threads']} threads; {versions}. {content['note']}"
+        f"Seconds: median of {content['repeats']}; below them how far the log-likelihood of the estimate is under the best of "
+        f"the row. {machine['cpu']}, {content['threads']} threads; {versions}."
     )
-    return f"{markdown(*lines)}\n\n{note.strip()}\n"
+    return f"{markdown(*lines)}\n\n{note}\n"
 
 
 def _cell(run: Mapping[str, Any], best: float) -> str:
@@ -253,7 +252,7 @@ def _cell(run: Mapping[str, Any], best: float) -> str:
         return "failed"
     seconds = run["seconds"]
     under = "not computable" if run["loglik"] is None else f"{best - run['loglik']:.2f}"
-    return f"{median(seconds):.3g} ({min(seconds):.3g}-{max(seconds):.3g})<br>{under}"
+    return f"{median(seconds):.3g}<br>{under}"
 
 
 def options(parser: Parser) -> None:

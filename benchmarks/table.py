@@ -40,7 +40,6 @@ GPU_NOTE = """\
 - *DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after.
 - *cuSOLVER in core*: ratio to its fastest Cholesky of the same covariance, the whole matrix in device memory.
 - *GB*: executed, of A read over the link, of L fetched again, of L written, and from GPU to GPU.
-- *exposed*: share of the time in which the compute stream stood still for a copy in flight.
 - *residual*: largest `|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks. The bound is 4.
 - *J/TFLOP*: energy of the GPUs during the whole call over `n³/3`."""
 PREDICTED_NOTE = "*Low by*: the share of the measured seconds that the plan's lack."
@@ -270,7 +269,6 @@ _GPU: list[Column] = [
     ("DGEMM", _dgemm),
     ("cuSOLVER in core", lambda result: _peer(result, 1.0, "cuSOLVER")),
     ("GB: A + L in + L out", lambda result: _gigabytes(result, _LINKS)),
-    _EXPOSED,
     ("residual", lambda result: f"{result['residual']['max_scaled_over_sqrt_n']:.2f}"),
     ("J/TFLOP", lambda result: f"{joules_per_tflop(result):.1f}"),
 ]

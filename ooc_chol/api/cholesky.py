@@ -38,8 +38,6 @@ from ooc_chol.process.address_space import memory_errors_typed
 
 @documented(
     rows=ROWS_OF_A_CALL,
-    replace="That is also a Zarr group of ours, and a checkpoint begins afresh.",
-    progress="Work is counted in flops.",
 )
 def cholesky(
     A: Any,
@@ -70,88 +68,43 @@ def cholesky(
 ) -> CholeskyFactor:
     """Factor a symmetric positive definite matrix, ``A = L @ L.T``, in as little device memory as it is given.
 
-    A complex A is Hermitian, and ``A = L @ L.conj().T``.
-
     Parameters
     ----------
     A : (n, n) or (b, n, n) array, path, or source
-        The matrix; only its lower triangle is read, or with ``lower=False`` its upper. A NumPy array of any stride order, a
-        memmap, the path of a ``.npy`` file, an array of Zarr, its path (``"A.zarr"``) or its URL (``"s3://bucket/A"``), anything
-        with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or :func:`from_function`. float64 is taken as it is, and
-        complex128 or complex64 as a Hermitian matrix; other real numbers (float32 and float16, integers, bool, long doubles,
-        another byte order, objects such as ``Fraction``) become float64, or ``dtype``, tile by tile. What NumPy makes an array of
-        is copied as a whole: nested lists, and tables of pandas or Polars.
-        A batch ``(b, n, n)`` of small real matrices, in memory, is factored by LAPACK on all cores, or by cuSOLVER's batched
-        routine on the GPU that it lies on or that ``devices`` names.
+        The matrix, of which one triangle is read: an array of any package, the path of a ``.npy`` file, an array of Zarr or its
+        URL, anything with ``shape``, ``dtype`` and slicing, or :func:`from_function`. ``(b, n, n)`` is a batch of small ones.
     lower : bool or None
-        Which triangle is read: the lower one for True, the upper one for False, as in SciPy, whose default is the upper one. L is
-        lower triangular all the same. By default the lower one, and an :class:`~ooc_chol.errors.AsymmetryWarning` where a sample
-        of some forty entries finds that A is not symmetric; either of True and False says that the other triangle does not count.
+        Read the lower triangle, or the upper one; L is lower. By default the lower one, compared with a sample of the other.
     overwrite : bool
-        Keep L in the lower triangle of A, a writable array of type ``dtype``, or with ``lower=False`` its transpose in the
-        upper one; that triangle of A is lost then, also when the factorization fails.
+        Keep L in the triangle of A that is read, which is lost also when the factorization fails.
     client : distributed.Client, str or None
-        A cluster of Dask on which A is factored: a client, or the address of its scheduler. A Dask array goes to the client that
-        is current without being told, and is read on this machine where there is none. Tasks are blocks of tiles, each a run of
-        this package on its worker, with ``devices`` and ``memory_budget`` of each worker; L stays in the workers' memory until it
-        is closed, or goes to the Zarr group that ``store`` names, where blocks that are finished and right are not made again
-        with ``checkpoint=True``. Of a Dask array, rechunked lazily, only blocks of the triangle that is read are computed; files
-        and Zarr arrays are read, and functions called, by each worker; what only this process has is sent from here. What Dask
-        loses with a worker it makes again, to the same bits, which are those of one machine with the same arithmetic key.
-        ``policy``, ``host_budget``, ``overwrite`` and ``trace`` are not there.
+        Cluster of Dask on which A is factored, or the address of its scheduler. A Dask array takes the current client.
     *others, **unknown : nothing
-        All but A is given by name; arguments of SciPy's and NumPy's ``cholesky`` are answered with what takes their place.
+        All but A is given by name.
 
     Returns
     -------
     CholeskyFactor
-        The factor, with ``report`` (its ``certified_bound`` where a threshold was given) and, if asked for, ``trace``; both are
-        None for a matrix of order 0. For a batch a :class:`BatchFactor`.
+        The factor, with its ``report``; for a batch a :class:`BatchFactor`.
 
     Raises
     ------
     NotPositiveDefiniteError
-        A leading minor is not positive definite; ``minor`` is its order. In mixed precision only where FP64 says so, too: a pivot
-        that fails there is computed again in FP64 (``report.escalations``).
+        A leading minor is not positive definite; ``minor`` is its order.
     NonFiniteError
-        The triangle that is read holds a NaN, an infinity, a masked entry or an object that is no number; ``row`` and ``col``
-        say where.
-    PrecisionError
-        With a threshold: the factor in FP64 is not known to be within it, either. Random vectors themselves err by 1e-12 to 9e-9,
-        more at large orders and with large tiles; below that a model of FP64's rounding errors counts.
-    BudgetError
-        ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
-    PlanSizeError
-        The tiles are so many that the plan would have millions of steps; ``tile_size`` and ``memory_budget`` say what can be
-        planned. A :class:`BudgetError`, told before A is read.
-    NotHermitianError
-        The diagonal of a complex A has imaginary parts beyond rounding; ``row`` says where.
-    UnsupportedTypeError
-        An option is not there for the type of A or of L. A :class:`TypeError`.
-    TierError
-        A file cannot be read or written, or that of A changes during the call. As :class:`~ooc_chol.errors.OutputError`:
-        ``store`` is the file of A by whatever name, as far as that is known, or exists and is no factor. As
-        :class:`~ooc_chol.errors.MissingFolderError`: there is no folder for it.
-    ValueError, TypeError
-        The matrix is not square, of another dtype, or an option is wrong; or the name of ``store`` promises another format, such
-        as ``.npy``; or ``plan`` is for another matrix or other workers, or comes beside options of planning.
-    CheckpointError
-        The checkpoint belongs to another matrix, to other options or to arithmetic with other bits; ``differences`` says which. A
-        :class:`~ooc_chol.errors.TierError`.
-    ClusterError
-        With a client: workers differ in what bits depend on, a task ended its workers, or the connection was lost.
+        A holds a NaN, an infinity or a masked entry; ``row`` and ``col`` say where.
+    PrecisionError, BudgetError, TierError, ClusterError, ValueError, TypeError
+        FP64 misses the threshold, a budget is too small, a file or a cluster is not as it should be, or an argument is wrong.
 
     Notes
     -----
-    ``n³/3`` flops. One arithmetic key (``L.arithmetic_key``) gives one factor to the bit, whatever the budget, policy or number
-    of workers at equal threads per BLAS call. Method: Ren, Ltaief, Abdulah, Keyes (2024), arXiv 2410.09819, with panels and
-    next-use eviction planned ahead.
+    ``n³/3`` flops. A complex A is Hermitian, ``A = L @ L.H``; other numbers become float64 or ``dtype``. One ``L.arithmetic_key``
+    gives one factor to the bit, whatever the budget, policy or number of workers. Method: Ren and others, arXiv 2410.09819.
 
     Examples
     --------
     >>> import numpy as np, ooc_chol as oc
-    >>> A = np.array([[4.0, 2.0], [2.0, 5.0]])
-    >>> oc.cholesky(A).solve(np.array([8.0, 12.0]))
+    >>> oc.cholesky([[4.0, 2.0], [2.0, 5.0]]).solve(np.array([8.0, 12.0]))
     array([1., 2.])
     """
     began = time.perf_counter()

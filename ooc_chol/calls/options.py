@@ -52,7 +52,7 @@ class Option:
     def entry(self, name: str, more: str = "") -> str:
         """The entry in a numpydoc list of parameters, with sentences of one call more."""
         text = f"{self.text} {more}".rstrip()
-        lines = textwrap.wrap(text, 120, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+        lines = textwrap.wrap(text, 124, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
         return "\n".join([f"{name} : {self.type}", *lines])
 
     def help(self, default: object) -> str:
@@ -122,44 +122,38 @@ COMMON = {
     ),
     "replace": Option("Replace whatever file the call is told to write.", "bool", check=checked_flag, word="--force"),
     "checkpoint": Option(
-        "File that the run replaces with what is needed to go on, again and again. The same call goes on from it to the same "
-        "bits, however the last one ended; another call is refused.",
+        "File from which the same call goes on, to the same bits, however the last one ended.",
         "path or None",
         check=checked_path,
         metavar="FILE",
     ),
     "devices": Option(
-        'Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``, '
-        '``"cuda"`` for every visible GPU; or a count. By default every visible GPU, or fewer where those are predicted to be '
-        "faster, else the host.",
+        'Names such as ``"cuda:0"``, with commas between or as a sequence; ``"cuda"`` for every visible GPU, ``"cpu"``, or a '
+        "count. By default as many of the visible GPUs as are predicted to be fastest, else the host.",
         "str, sequence of str, int or None",
         parse=parse_devices,
         metavar="NAME,NAME,...",
     ),
     "memory_budget": Option(
-        'Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all '
-        "but 2 GiB of what is free on a GPU.",
+        'Bytes per device, or text such as ``"256 MiB"``; by default half of what is free on the host, all but 2 GiB on a GPU.',
         "int, str or None",
         check=checked_bytes,
         metavar="BYTES",
     ),
     "host_budget": Option(
-        'Most bytes of host memory for what devices do not keep, or text such as ``"64 GiB"``; by default what is free.',
+        "Bytes of host memory for what devices do not keep; by default what is free.",
         "int, str or None",
         check=checked_bytes,
         metavar="BYTES",
     ),
     "progress": Option(
-        "True shows a bar on the standard error stream; a callable receives ``(done, total, seconds)``, and where it returns "
-        "True the call ends with a :class:`~ooc_chol.errors.StoppedError`.",
+        "True shows a bar; a callable receives ``(done, total, seconds)``, and ends the call where it returns True.",
         "bool, callable or None",
         check=checked_progress,
         word="",
     ),
     "trace": Option("Keep every operation for ``trace`` of the result.", "bool", check=checked_flag, word=""),
-    "plan": Option(
-        "Plan of such a call, in place of the options of planning: nothing is planned again.", "plan or None", word=""
-    ),
+    "plan": Option("Plan of such a call, in place of the options of planning.", "plan or None", word=""),
 }
 
 

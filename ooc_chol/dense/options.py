@@ -77,11 +77,7 @@ def option_table(cls: Any) -> dict[str, tuple[Option, Any]]:
 
 
 #: What ``host_budget`` means for a factorization beside what it means for every call.
-HOST_BUDGET_OF_L = (
-    "Where L stays in host memory, all of it must fit. Where it goes to a file, the tiles that are fetched most often are kept "
-    "in so many bytes as well, and the others are read from the file, past the system's cache; by default none is kept then "
-    "when the host factors, and half of what is free is taken when a GPU does."
-)
+HOST_BUDGET_OF_L = "Of an L in a file so much is kept."
 
 
 @cache
@@ -103,74 +99,55 @@ class FactorOptions:
     tile_size: int | None = _row(
         None,
         "int or None",
-        "Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. "
-        "Up to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.",
+        "Order of a tile; by default chosen by size and budget. Small matrices are one tile.",
         parse=count,
         metavar="NB",
     )
-    devices: str | Sequence[str] | int | None = _common(
-        "devices",
-        "What is best factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order "
-        "256.",
-    )
+    devices: str | Sequence[str] | int | None = _common("devices")
     memory_budget: int | str | None = _common("memory_budget")
     host_budget: int | str | None = _common("host_budget", HOST_BUDGET_OF_L)
     policy: str = _choice(
         ("planned", "sync", "async", "v1", "v2", "v3"),
         "How tiles move; it never changes the result. All but the first are those of the paper, for comparison.",
     )
-    objective: str = _choice(
-        ("seconds", "bytes"),
-        "What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.",
-    )
+    objective: str = _choice(("seconds", "bytes"), "What the plan makes least; bytes where no rates are known.")
     fp64: str = _choice(
         ("auto", "native", "residue"),
-        "How products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as "
-        'accurate and in FP64 about twice as fast on an H200. "auto" takes residues where rates predict fewer seconds.',
+        "Products in the device's arithmetic, or through residues on int8 units, as accurate; by default the faster ones.",
     )
     moduli: int | None = _row(
         None,
         "int or None",
-        "Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each "
-        "row's norm) up to order 32768 and 13 (50 bits) above, of complex128 15 and 14, of complex64 8 and 7 and of float32 "
-        "always 7, which is as accurate as the device's own arithmetic, or as many as precision_threshold needs.",
+        "Moduli of residues, from 4 to 16; by default as accurate as the device's arithmetic, or as precision_threshold.",
         parse=count,
         metavar="COUNT",
     )
     precision_threshold: float | None = _row(
         None,
         "float or None",
-        "Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: "
-        "tiles below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or "
-        "FP64. The error of the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model "
-        "of its rounding errors. By default all is FP64.",
+        "Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6, certified. By default all is FP64.",
         parse=float,
         metavar="SHARE",
     )
     precision_rule: str = _choice(
-        ("unit-roundoff", "paper"),
-        "What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.",
+        ("unit-roundoff", "paper"), "A format's error: its unit roundoff, or as in the paper its machine epsilon, twice that."
     )
     half_products: bool | None = _row(
         None,
         "bool or None",
-        "In mixed precision through residues: whether products that are small run in FP16, by norms of L that are "
-        "measured as the run goes. By default where rates say that this is faster.",
+        "Run small products of mixed precision in FP16. By default where rates say that this is faster.",
         parse=_half_products,
         metavar="{yes,no}",
     )
     strict: bool = _row(
         True,
         "bool",
-        "Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, "
-        "the first factor is given with whatever bound it has, and a :class:`~ooc_chol.errors.PrecisionWarning` where that is "
-        "more.",
+        "Compute in FP64 what misses precision_threshold; else give it, with a :class:`~ooc_chol.errors.PrecisionWarning`.",
     )
     dtype: str | None = _row(
         None,
         "str, dtype or None",
-        "Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 "
-        "for a complex A. Mixed precision is there for float64 alone.",
+        "Type of L: float64, float32, complex128 or complex64. By default float64, and complex128 for a complex A.",
         metavar="TYPE",
     )
 
@@ -300,35 +277,9 @@ ROWS_OF_A_CALL = {
     **{name: row for name, (row, _) in option_table(FactorOptions).items()},
     "store": with_more(
         "store",
-        'The file is named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any '
-        "other file only with ``replace=True``, and the file of A never. A run that fails or is interrupted removes the "
-        "partial file; what a killed one leaves there, the next replaces. A name that ends in ``.zarr``, or a URL, is that of "
-        'a Zarr group, of which nothing is replaced unasked, and what is no factor never. ``"device"`` keeps L on the GPUs '
-        "that make it, which then answer solves, products and determinants; it counts against ``memory_budget``. None does so "
-        'where L is at most half of the budget, and else keeps L in host memory, as ``"host"`` does: the report says where it '
-        "is. A :class:`HostMemory` is memory that one factorization after the other uses. "
-        "For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor is closed: a next "
-        "call takes over what it needs of it, else a thread frees it.",
+        'A Zarr group by a name in ``.zarr``, or a URL. ``"device"`` keeps L on the GPUs, ``"host"`` in host memory.',
         type='path, HostMemory, "device", "host" or None',
     ),
-    "checkpoint": with_more(
-        "checkpoint",
-        "It is the unfinished file of L, as ``store`` names it, and in the end L; True keeps that of ``store``. Another "
-        "budget, policy or number of devices may go on from it. What the call leaves open (tile size, engine, moduli) is as "
-        "it was; another matrix, other options or other arithmetic are refused. A finished file of the same call is given at "
-        "once. Ctrl-C lets run what is enqueued, a second one ends at once. After a verdict on A itself, such as a minor that "
-        "is not positive definite, nothing is kept.",
-        type="path, bool or None",
-    ),
-    "plan": with_more(
-        "plan",
-        "It is of a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``: of many factorizations "
-        "of one shape only the first is then planned. Options beside it are left out or the same. With a "
-        "``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are "
-        "wide enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the "
-        "options cut this matrix into other tiles. What an escalation came to counts as well: this call begins with its "
-        "formats, or in FP64. With a ``client`` it is the :class:`~ooc_chol.toolbox.ClusterPlan` of such a call, for as many "
-        "workers of the same kind: tiles, engine and budget are the plan's; a threshold is given in either case.",
-        type="Plan, ClusterPlan or None",
-    ),
+    "checkpoint": with_more("checkpoint", "It is L in the end; True is ``store``.", type="path, bool or None"),
+    "plan": with_more("plan", "It is of a matrix of this order and kind of source.", type="Plan, ClusterPlan or None"),
 }

@@ -106,7 +106,7 @@ def test_help_of_a_command_has_every_description():
     for name in SHELL_WORDS:
         line = next(line for line in said.splitlines() if line.startswith(f"  --{name.replace('_', '-')}"))
         assert ("(default: " in line) == (TABLE[name][1] is not None), line
-    assert "By default every visible GPU, or fewer" in said
+    assert "By default as many of the visible GPUs as are predicted" in said
     assert "{planned,sync,async,v1,v2,v3}" in said and "`" not in said and ":class:" not in said
 
 

@@ -89,10 +89,8 @@ def cholesky(
 
     Raises
     ------
-    NotPositiveDefiniteError
-        A leading minor is not positive definite; ``minor`` is its order.
-    NonFiniteError
-        A holds a NaN, an infinity or a masked entry; ``row`` and ``col`` say where.
+    NotPositiveDefiniteError, NonFiniteError
+        A leading minor is not positive definite, of order ``minor``; or an entry, in ``row`` and ``col``, is no number.
     PrecisionError, BudgetError, TierError, ClusterError, ValueError, TypeError
         FP64 misses the threshold, a budget is too small, a file or a cluster is not as it should be, or an argument is wrong.
 

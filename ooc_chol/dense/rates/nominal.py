@@ -14,17 +14,17 @@ from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.cuda import FOLDING_CAPABILITY, SYRK_PARTS, TRSM_BLOCK
 
 #: What our kernels reach on an H200; its rates are scaled to other GPUs by ceilings. Measured: DGEMM 52 TFLOP/s under load,
-#: products of long K at 13 moduli 103 to 107, passes over accumulators 24 ps an entry, reconstruction 27,
-#: conversion 8.5 (docs/measurements.md), copies both ways at once 51 GB/s, 96 GB/s for four GPUs together, whose limit is the
-#: host's memory, and 363 GB/s between GPUs; POTRF 2.05 ms at order 2048 and 5.7 at 4096, TRSM 1.2 ms at 2048, inversion 0.02 ms
-#: (docs/lab-notes.md). Products in FP16 and passes over float32 accumulators are estimates.
+#: products of long K at 13 moduli 103 to 107, passes over accumulators 24 ps an entry, reconstruction 27, both less where
+#: products reduce in registers, conversion 8.5 (docs/measurements.md), copies both ways at once 51 GB/s, 96 GB/s for four GPUs
+#: together, whose limit is the host's memory, and 363 GB/s between GPUs; POTRF 2.05 ms at order 2048 and 5.7 at 4096, TRSM 1.2 ms
+#: at 2048, inversion 0.02 ms (docs/lab-notes.md). Products in FP16 and passes over float32 accumulators are estimates.
 _H200 = DATA_SHEETS["NVIDIA H200"]
 _GEMM, _SYRK_SHARE = 52e12, 0.95
 _PRODUCT, _MODULI = 107e12, 13
 _HALF = 5e14
 #: Least rows of a tile for which products through residues have that rate (kernels/cuda/int8_choice.py), and its share below.
 _PRODUCT_ROWS, _SMALL_PRODUCT_SHARE = 1024, 0.76
-_FOLDING_ACCUMULATE, _FOLDING_RECONSTRUCT = 1 / 14e-12, 1 / 15e-12
+_FOLDING_ACCUMULATE, _FOLDING_RECONSTRUCT = 1 / 14e-12, 1 / 24e-12
 _ACCUMULATE, _NARROW_ACCUMULATE, _CONVERT, _RECONSTRUCT = 1 / 24e-12, 5.5e11, 1 / 8.5e-12, 1 / 27e-12
 _INVERT, _CHECK = 2.1e11, 5e11
 _LINK, _PULL, _HOST_MEMORY = 51e9, 363e9, 96e9

@@ -73,9 +73,9 @@ __device__ __forceinline__ int folded(int s, int plane) { return residue32(s, pl
 // A residue that is canonical already.
 __device__ __forceinline__ int folded(signed char s, int) { return s; }
 
-// A kernel that reconstructs from sums of one type.
-#define RECONSTRUCT(name, S) \
-    extern "C" __global__ void __launch_bounds__(THREADS) name( \
+// A kernel that reconstructs from sums of one type, so many blocks of it on a multiprocessor.
+#define RECONSTRUCT(name, S, BLOCKS) \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) name( \
         const S* __restrict__ s, long long stride, long long plane, ENTRY* __restrict__ a, long long a_stride, int rows, int cols, \
         const int* __restrict__ row_exponents, const int* __restrict__ col_exponents) \
     { \

@@ -235,8 +235,8 @@ __device__ __forceinline__ void reconstruct_from(
     }
 }
 
-RECONSTRUCT(reconstruct, int)
-RECONSTRUCT(reconstruct_folded, signed char)
+RECONSTRUCT(reconstruct, int, 8)
+RECONSTRUCT(reconstruct_folded, signed char, 8)
 
 // A[r][c] -= F[r][c] 2**-(h_r + h_c), h = e + FP16_SHIFT: sums of products in FP16, which are in FP32.
 extern "C" __global__ void __launch_bounds__(THREADS) subtract_narrow(

@@ -156,5 +156,5 @@ __device__ __forceinline__ void reconstruct_from(
     }
 }
 
-RECONSTRUCT(reconstruct, int)
-RECONSTRUCT(reconstruct_folded, signed char)
+RECONSTRUCT(reconstruct, int, 6)
+RECONSTRUCT(reconstruct_folded, signed char, 6)

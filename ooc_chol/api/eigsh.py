@@ -98,68 +98,47 @@ def eigsh(
     Parameters
     ----------
     A : BlockCSR, Operator, source, LinearOperator, or array
-        Symmetric, (n, n): a packed matrix, an operator of one such as :func:`laplacian` gives, or anything that
-        :func:`block_csr` packs, which are multiplied on devices; or a SciPy ``LinearOperator`` or a dense array, which multiply
-        on the host. Complex Hermitian ones are taken as an array, a SciPy matrix or a LinearOperator of that type, and solved by
-        their real form of order 2 n, which has each pair twice: plans are of that form, as are counts of the report.
+        Symmetric or complex Hermitian, (n, n): what :func:`block_csr` packs, or an operator such as :func:`laplacian` gives, on
+        devices; or a SciPy ``LinearOperator`` or a dense array, on the host.
     k : int
         Eigenpairs, 1 to n.
     which : {"LM", "LA", "SA", "SM"}
-        Those of largest magnitude, the largest, or the smallest. With ``sigma``, of the inverse, as SciPy has it. ``"SM"``, those
-        of smallest magnitude, are those nearest ``sigma=0``, and found by the inverse.
+        Those of largest magnitude, the largest, the smallest, or those of smallest magnitude, found by the inverse. With
+        ``sigma``, of the inverse, as SciPy has it.
     precision : Precision or str, optional
-        Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
-        for an A of float32, DDD for any other.
+        Types of vectors, products and sums: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF for an A of float32, else DDD.
     method : {"auto", "lanczos", "lobpcg"}
-        Block Lanczos with thick restarts, or on the host, where no option of it is given, all pairs by LAPACK where that is
-        predicted to be faster: of matrices of up to 800 rows, and for k of n / 10 or more; or LOBPCG, for the smallest or
-        largest eigenvalues, which is chosen where ``preconditioner`` or ``null`` is given. Where products lead nowhere, since
-        wanted eigenvalues are tiny beside the largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its
-        inverse in float64.
+        Block Lanczos with thick restarts, or LOBPCG for one end of the spectrum. By default what suits, LAPACK included.
     tol : float, optional
-        Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
-        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. 0 is the least that each reaches: 1e-12, 1e-7 and 1e-6. Small eigenvalues
-        beside a large one have fewer digits: ``report.bounds``.
+        Largest residual relative to the largest eigenvalue; by default 1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. 0 is the least
+        that each reaches: 1e-12, 1e-7 and 1e-6.
     ncv : int, optional
         Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
     block : {1, 2, 4, 8}, optional
-        Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
-        default the one that :func:`plan_eigsh` predicts to be fastest, of those with ``12 block <= ncv - k``.
+        Columns that are multiplied together; more need fewer passes over A and find copies of multiple eigenvalues. By default
+        the fastest by prediction.
     degree : int or None
-        Degree of a Chebyshev filter, of ``which="LA"`` and ``"SA"``: from the first restart on, the basis is one of
-        a polynomial of A, whose products take ``degree`` of those with A and no orthogonalization between. 1, the default, is no
-        filter; with None the first restart tells which degree is worth it, and whether one is. Degrees of which products would
-        overflow are lowered. The report says what was taken.
+        Degree of a Chebyshev filter, of ``which="LA"`` and ``"SA"``; 1 is none, and None lets the first restart choose.
     v0 : (n,) or (n, m) array_like, optional
-        Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
-        depend on others.
+        Starting vectors, m up to ``block``; by default random ones, the same in every run.
     max_passes : int, optional
-        Most products with A that build the basis, 10,000 by default. Those of the check and of residuals come on top.
+        Most products with A that build the basis, 10,000 by default.
     check : bool
         Let random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
     preconditioner : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
-        Of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a diagonal, a callable
-        takes an (n, b) float64 array and returns the preconditioner times it, on the host.
+        Of LOBPCG: an approximation of the inverse of A, positive definite. An (n,) array is a diagonal, a callable takes an
+        (n, b) float64 array on the host.
     null : (n,) or (n, m) array_like, optional
-        Known null vectors of A, such as one of ones for each component of a graph whose Laplacian A is. They are left out of
-        what LOBPCG looks for. On the host, with a semidefinite A of 2,000 to 50,000 rows and no ``preconditioner`` but
-        a diagonal, the inverse takes its place where the factor is small, unless ``method``, ``block``, ``ncv`` or
-        ``max_passes`` is given.
+        Known null vectors of A, such as one of ones for each component of a graph. LOBPCG leaves them out.
     sigma : float, optional
-        Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
-        ``"LA"`` those nearest above it, ``"SA"`` those nearest below it; one that is sigma itself is on either side. Where the
-        factor tells that a side has fewer than k, that is an error.
-        SuperLU factors on the host, in float64; A must not be a ``LinearOperator`` then, unless ``OPinv`` is given.
-        ``memory_budget`` holds for the factor too. Where ``A - sigma I`` is singular, a shift beside sigma is factored:
-        ``report.sigma`` and ``report.notes``.
+        Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` on both sides, ``"LA"``
+        above, ``"SA"`` below.
     OPinv : LinearOperator, callable or object with a method solve, optional
         Solves with ``A - sigma I`` in place of a factor, as SciPy's ``splu`` of it does.
     M : (n, n) array or SciPy matrix, optional
-        Mass matrix of the generalized problem ``A v = w M v``, symmetric and positive definite; A is an array, a SciPy matrix or
-        a ``LinearOperator`` then. It is solved on the host as ``L^-1 A L^-T``, ``M = L L^T`` by Cholesky or SuperLU; vectors have
-        ``v.T M v = 1``, residuals are in the norm of the inverse of M, and ``OPinv`` solves with ``A - sigma M``.
+        Mass matrix of ``A v = w M v``, symmetric and positive definite, on the host; vectors have ``v.T M v = 1``.
     return_eigenvectors : bool
-        Return pairs, or the eigenvalues alone, which are computed and certified in the same way.
+        Return pairs, or the eigenvalues alone.
 
     Returns
     -------
@@ -170,25 +149,15 @@ def eigsh(
     Raises
     ------
     NoConvergenceError
-        Some pairs have not converged, or could not in ``max_passes``; those that have are in the error. It is SciPy's
-        ``ArpackNoConvergence`` too.
-    ValueError
-        A is not symmetric, which shows at a restart, or not Hermitian, or not square; or an argument makes no sense.
-    TypeError
-        A is no matrix, or is complex and of another form, or an argument has another type.
-    NonFiniteError
-        A holds NaN or infinities.
+        Some pairs have not converged; those that have are in the error. It is SciPy's ``ArpackNoConvergence`` too.
+    ValueError, TypeError, NonFiniteError
+        A is not symmetric or Hermitian, no matrix, or holds NaN or infinities; or an argument makes no sense.
     BudgetError
-        The budget does not hold the basis, or the factor that sigma needs; the message says how many bytes would do, and which
-        ``ncv`` would fit.
-    CheckpointError
-        The checkpoint is of another problem; the message says what differs.
-    DamagedFileError
-        The checkpoint is not as it was written, or its vectors and numbers are those of no run on A.
-    PreconditionerError
-        The preconditioner has another shape, or is not positive definite and it shows.
-    SingularMatrixError
-        Neither sigma nor a number near it has an inverse that can be worked with.
+        The budget does not hold the basis, or the factor of ``sigma``; the message says what would do.
+    CheckpointError, DamagedFileError
+        The checkpoint is of another problem, or is not as it was written.
+    PreconditionerError, SingularMatrixError
+        The preconditioner is not positive definite, or no number near sigma has an inverse that can be worked with.
 
     Warns
     -----
@@ -197,8 +166,18 @@ def eigsh(
 
     Notes
     -----
-    Residuals of all pairs that are returned are computed in float64, with one more product. The check is a test and no proof: an
-    eigenvalue may still be missed whose vectors random ones do not lead to in 10 products.
+    Residuals are computed in float64, with one more product. The check is a test and no proof: an eigenvalue may still be missed
+    whose vectors random ones do not lead to.
+
+    On the host LAPACK computes all pairs of up to 800 rows, and for k of n / 10 or more, where no option of another method is
+    given. LOBPCG is chosen by ``preconditioner`` or ``null``. With ``null``, a semidefinite A of 2,000 to 50,000 rows on the host
+    and no option of LOBPCG, the inverse takes its place where its factor is small. Where products lead nowhere, as wanted
+    eigenvalues are tiny, ``"auto"`` goes over to the inverse too.
+
+    With ``sigma`` SuperLU factors on the host, in float64, within ``memory_budget``. A ``LinearOperator`` needs ``OPinv``. Where
+    ``A - sigma I`` is singular, a shift beside sigma is factored (``report.sigma``). With ``M``, ``OPinv`` solves with
+    ``A - sigma M``, and residuals are in the norm of its inverse. A complex A is solved by its real form of order 2 n: plans and
+    counts are of that form.
 
     Examples
     --------

@@ -26,10 +26,8 @@ from ooc_chol.tensors.share import TensorProblem
 
 
 @documented(
-    devices="Columns of the unfolding are shared by transforms, slices by thresholds; bits do not depend on their number. Of "
-    "GPUs as many take part as make a step shorter, as the plan predicts.",
-    memory_budget="What does not fit passes through in each step; the bits do not depend on it. One device of the host without a "
-    "budget has the tensor and its transform in whole arrays.",
+    devices="Bits do not depend on their number.",
+    memory_budget="What does not fit passes through in each step; the bits do not depend on it.",
     checkpoint="Each value of lambda replaces it, by custom ``.oocimp``; it stays in the end.",
     progress="Steps are counted, and ``total`` is the most that there may be.",
     plan="As :func:`plan_impute` makes it.",
@@ -66,51 +64,42 @@ def impute(
     Parameters
     ----------
     X : (N, m, n) array
-        An m x n matrix at each vertex, float32 or float64, or whole numbers, which become float64; an array in memory or a
-        memory-mapped file, which is read where it is when it is row-major and of the type of storage. What is missing may hold
-        anything, NaN too.
+        An m x n matrix at each vertex, float32, float64 or whole numbers, in memory or a memory-mapped file. What is missing may
+        hold anything, NaN too.
     mask : (N,) or (N, m, n) bool array, or None
-        True where a slice, or an entry, is observed; None takes NaN for what is missing
-        (:func:`~ooc_chol.toolbox.observed_mask`).
+        True where a slice, or an entry, is observed; None takes NaN for what is missing.
     graph : GraphFourier or graph
         The transform, or a graph as :class:`GraphFourier` takes it, all of whose eigenvectors are then computed.
     n_lambdas : int
-        Values of lambda. The first is s_1, the largest singular value of any slice of ``U.T Y``, Y being X with zeros where
-        nothing is observed; slices of one eigenvalue count as one matrix.
+        Values of lambda. The first is s_1, the largest singular value of any slice of the transform of what is observed.
     decay : float
         Each value is this share of the last one.
     max_inner : int
         Most steps for each value.
     tol : float
-        A value has had enough steps when the mean square of changes of missing entries is at most ``tol`` times that of all
-        entries.
+        A value has had enough steps when missing entries change by at most this share of all entries, in mean squares.
     svt : {"auto", "gram64", "subspace", "svd"}
-        How singular values are found: by eigenpairs of Gram matrices in float64; by subspaces kept from step to step, with a
-        certificate for each slice and all eigenpairs where that fails; or by SVD. "auto" takes subspaces for slices of 48 rows
-        and columns and more, Gram matrices for smaller ones.
+        How singular values are found: Gram matrices in float64, subspaces with a certificate, or SVD. "auto" takes subspaces for
+        slices of 48 rows and columns and more.
     precision : Precision or str, optional
         ``"FFF"``, ``"FDF"`` or ``"DDD"``: types in which the tensor is stored, transformed, and summed. By default FDF for an X
-        of float32, DDD for float64. Gram matrices are of float64 in all.
+        of float32, DDD for float64.
     momentum : float
-        How far each step goes beyond its estimate, from 0 to less than 1: ``Z + momentum (Z - X)`` replaces Z where nothing is
-        observed. It needs no memory.
+        How far each step goes beyond its estimate, from 0 to less than 1. It needs no memory.
     shrinkage : {"garrote", "soft"}
-        What a singular value s above lambda becomes, smaller ones becoming zero: ``s - lambda**2 / s``, the garrote, or
-        ``s - lambda``, the soft threshold of the paper, for which the model is convex.
+        What a singular value s above lambda becomes: ``s - lambda**2 / s``, or ``s - lambda``, as in the paper.
     center : bool or "auto"
-        Whether the mean of all that is observed is taken off before, and added to the result; the model is of data without a
-        constant. By default where that mean is more than four times its standard error, as means of slices have it.
+        Take the mean of all that is observed off before, and add it to the result. By default where it is more than four times
+        its standard error.
     start : Imputed or (N, m, n) array, optional
         Estimates to start from where nothing is observed, instead of zero.
     first_lambda : float, optional
-        First value of lambda instead of s_1. With an ``Imputed`` as start by default its last one; with an array it must be
-        given, since s_1 would wipe the array out.
+        First value of lambda instead of s_1. By default the last one of an ``Imputed`` as start; with an array it must be given.
     work_folder : str or PathLike, optional
-        Folder for files, gone when the process ends, that hold what devices do not keep in place of main memory. On the host
-        without a budget these are the tensor and its transform, and the tensor that is returned lies in such a file.
+        Folder for files that hold what devices do not keep in place of main memory, gone when the process ends.
     callback : callable, optional
-        ``callback(row, estimate)`` after each value of lambda: its row of the history, and a function without arguments that
-        copies the tensor as it is. The run ends when it returns True.
+        ``callback(row, estimate)`` after each value of lambda: its row of the history, and a function that copies the tensor as
+        it is. The run ends when it returns True.
 
     Returns
     -------
@@ -119,46 +108,32 @@ def impute(
 
     Raises
     ------
-    ValueError
-        The graph is of another order than X, nothing is observed, or an argument makes no sense, a plan of another problem among
-        these. ``NonFiniteTensorError`` for a
-        NaN or an infinity where X is observed, or entries so large that the norm of X is infinite.
-    TypeError
-        X holds other numbers, mask is not bool, or an argument has another type; X of whole numbers has no mask.
+    ValueError, TypeError
+        The graph is of another order than X, nothing is observed, mask is not bool, or an argument makes no sense. As
+        ``NonFiniteTensorError``: NaN or infinity where X is observed.
     BudgetError
-        ``memory_budget`` does not hold the eigenvectors and one panel, ``host_budget`` not what devices do not keep, or the
-        system does not grant the memory; the message says how many bytes would do.
+        A budget does not hold what it must, or the system does not grant the memory; the message says what would do.
     CheckpointError
         The checkpoint is of another problem; the message says what differs.
     ImputationInterrupted
-        Ctrl-C: the step is completed first, and the error's ``imputed`` is what the run had come to. It is a
-        ``KeyboardInterrupt``. A second Ctrl-C ends the step, too, and leaves a plain ``KeyboardInterrupt``.
+        Ctrl-C, after the step: the error's ``imputed`` is what the run had come to. A second one ends the step, too.
 
     Warns
     -----
     ImputationWarning
-        Nothing is missing, and X is returned as it is; or something becomes zero, or the mean that was taken off, because nothing
-        observed tells of it: slices without a path in the graph to what is observed, and rows and columns that are observed in no
-        slice. Also where all that is observed is zero and what is missing is not, as by a mask the other way round.
+        Nothing is missing; or something becomes zero, or the mean, because nothing observed tells of it. Also where the mask
+        seems to be the other way round.
 
     Notes
     -----
     With "soft" the model is ``1/2 ||P(Y - U Z)||**2 + lambda sum_k ||Z_k||_*`` over the slices Z_k of the transform Z, P keeping
-    what is observed: Algorithm 1 of Zhou and Zhang (2021), after Sun, Yan, Boyd and Donoho (2018). A step transforms the current
-    X, lowers all singular values of each slice, transforms back, and fills in what is missing. The garrote takes less from
-    values that are far above lambda, so that what little is known of a slice is not outweighed by the penalty on its rank; its
-    model is not convex, and depends on lambda falling slowly. With noise it needs ``n_lambdas`` that end above the noise, where
-    it errs less than "soft"; to the end it fits the noise sooner. The run ends at
-    ``lambda <= 8 u sqrt(max(m, n)) s_1``, u the unit roundoff of storage: there singular values are those of roundings.
+    what is observed: Algorithm 1 of Zhou and Zhang (2021), after Sun, Yan, Boyd and Donoho (2018). The garrote takes less from
+    values that are far above lambda; its model is not convex, and depends on lambda falling slowly. With noise it needs
+    ``n_lambdas`` that end above the noise. The run ends at ``lambda <= 8 u sqrt(max(m, n)) s_1``, u the unit roundoff of storage.
 
-    Slices that share a multiple eigenvalue are thresholded as one matrix, put together along their longer side, so that results
-    do not depend on the choice of its eigenvectors; square ones are put together along either side in turns, but by "subspace".
-
-    Entries so small or so large that fourth powers of them are zero or infinite are divided by a power of two, which changes no
-    digit of the result.
-
-    With fewer components than vertices the estimate lies in the span of U. What is observed outside of it takes no part in the
-    fit but as a constant: it is projected out at each step, and what is missing gets the smooth part alone.
+    Slices that share a multiple eigenvalue are thresholded as one matrix, so that results do not depend on the choice of its
+    eigenvectors. With fewer components than vertices, what is observed outside of the span of U takes no part in the fit but as
+    a constant.
 
     Examples
     --------

@@ -95,8 +95,7 @@ def svds(
     precision : Precision or str, optional
         Types of vectors, products and sums: ``"DDD"`` unless A is of float32, whose default is ``"FDF"``.
     tol : float, optional
-        Largest residual, relative to the largest singular value; 1e-5 in FFF, 1e-6 in FDF, 1e-10 in DDD by default. 0 is
-        the least that they reach, 1e-6, 1e-7 and 1e-12.
+        Largest residual, relative to the largest singular value, as :func:`eigsh` has it.
     ncv : int, optional
         Columns of the basis, ``k + 96`` by default.
     block : int, optional

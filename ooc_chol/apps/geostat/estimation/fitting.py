@@ -81,53 +81,38 @@ def fit(
     Parameters
     ----------
     observations : Observations
-        The data, in any order. Where they have known error variances, the variance is not profiled out but searched for, unless
-        a positive nugget is kept.
+        The data, in any order. With known error variances, the variance is searched for unless a positive nugget is kept.
     covariance : AbstractCovariance, optional
-        Any covariance function: its class is fitted, and the search starts from its values (of variance and nugget, only their
-        ratio), or near them (``starts``). When not given, an isotropic Matérn model is.
+        Its class is fitted, and the search starts from its values, or near them. By default an isotropic Matérn model.
     fixed : sequence of str
         Parameters of ``covariance`` that keep their values, such as ``("smoothness",)``.
     smoothness : float or {"auto", "best", "free"}
-        Without ``covariance``: ``nu``; ``"best"``, the one of 0.5, 1.5 and 2.5 with the largest likelihood; ``"free"``,
-        estimated; or ``"auto"``, up to 20,000 observations the estimated one where its likelihood ratio rejects the best of the
-        three at a level of 1 %, else that best one (``comparison`` tells both). A smoothness that is kept and rejected is warned
-        of: by those likelihoods, or by Vecchia's of 1,000 of the conditional densities.
+        Without ``covariance``: ``nu``; ``"best"`` of 0.5, 1.5 and 2.5; ``"free"``, estimated; or ``"auto"``, the estimate where
+        its likelihood ratio rejects that best one at 1 %.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
-        Without derivatives, by SciPy's COBYQA or NLopt's BOBYQA; by the gradient; by the gradient and the expected information;
-        or so on Vecchia's approximation in place of the likelihood, whose distance from exact is told. ``"fisher"`` when not
-        given: it takes the least time to 1e-4 of the largest log-likelihood.
+        Without derivatives; by the gradient; by Fisher scoring, the default; or so on Vecchia's approximation.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
-        Gradients exact, by random probes, or exact up to 20,000 observations. With probes the estimate is off by a share of its
-        standard errors: about ``1 / sqrt(probes)`` of them at most.
+        Gradients exact, by random probes, or exact up to 20,000 observations.
     tolerance : float
-        In units of the log-likelihood. A search with derivatives ends when the next step would gain less than this, one without
-        when ten evaluations together do, or when its trust region is smaller than ``sqrt(tolerance / n)`` in the logarithm of the
-        range. At the default the estimate has the largest log-likelihood to 1e-4, unless gradients are by probes: then the result
-        says within what error.
+        Log-likelihood that the next step must gain for the search to go on.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
     neighbours : int
         Earlier neighbours of each observation in Vecchia's approximation.
     starts : {"auto", "template", "subset", "vecchia", "variogram"}
-        Where searches start: at the values of ``covariance`` (``"template"``) or at the best point on five neighbourhoods of 100
-        sites (``"subset"``); where Vecchia's approximation is largest (``"vecchia"``), to a tenth of a standard error and on up
-        to 20,000 of the conditional densities (all on GPUs), of which ``vecchia_start`` tells how far it was; or that for 5,000
-        observations or more, else one of the former. Of a Matérn model ``"variogram"``: the least-squares fit of its
-        semivariogram.
+        Where searches start: at ``covariance``, on five neighbourhoods of 100 sites, where Vecchia's approximation is largest, or
+        at a semivariogram's least-squares fit. By default Vecchia's from 5,000 observations on.
     exact_check : {"value", "score", "skip"}, optional
-        With ``method="vecchia"`` or a ``precision_threshold``: one exact log-likelihood in FP64 at the estimate; with its
-        gradient too, so that it is told how many standard errors away the exact estimate is; or none. When not given, the value
-        with ``"vecchia"``, and none with a threshold, where the interval of the last evaluation says how far off it is.
+        With ``method="vecchia"`` or a ``precision_threshold``: an exact log-likelihood at the estimate, with its gradient too, or
+        none. By default the value with ``"vecchia"``.
     settings : FactorSettings, optional
         How every factorization runs: tile size, devices, budgets, store, precision.
     on_estimate : callable, optional
-        Called with the result as the search found it, before anything else judges it: the place to keep an estimate that an
-        interrupt, or a machine that fails, must not take away.
+        Called with the result as the search found it, before any check: the place to keep it.
 
     Returns
     -------
@@ -137,31 +122,22 @@ def fit(
     Raises
     ------
     ValueError
-        The smoothness, the nugget, the method or another option is no such choice, or two do not go together; the data cannot
-        carry a fit (all at one place, all equal, duplicates without nugget); ``fixed`` or the start does not fit ``covariance``
-        or the sites; ``plan`` is of another fit; or a line of the checkpoint is damaged.
-    CheckpointError
-        The checkpoint is of another fit.
-    OutputError, MissingFolderError
-        The store exists already, or another file is where the checkpoint goes; or there is no folder for one of them.
-    StoppedError
-        ``progress`` returned True.
+        An option makes no sense, two do not go together, the plan is of another fit, or the data cannot carry a fit.
+    CheckpointError, OutputError, MissingFolderError
+        The checkpoint is of another fit, a file of another kind is where one goes, or there is no folder for it.
     BudgetError, TierError
-        Memory or disk does not suffice for a factorization of the search; what the plan and what is free say is found out before
-        the search. Where only a check of the estimate fails, or cannot run, the result says so.
+        Memory or disk does not suffice for the search; found out beforehand from the plan.
     NotPositiveDefiniteError
-        No starting point with a positive definite correlation matrix was found, even at short ranges.
-    MissingExtraError
-        BOBYQA is asked for, but NLopt is not installed.
+        No starting point has a positive definite correlation matrix.
+    StoppedError, MissingExtraError
+        ``progress`` returned True; or NLopt is not installed.
 
     Notes
     -----
-    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. To 1e-4
-    of the largest log-likelihood COBYQA (Ragonneau and Zhang; in SciPy) takes 24 to 33 of them at a fixed smoothness, L-BFGS-B 6
-    to 9 and Fisher scoring 4 to 8 from 500 observations.
-
-    Each covariance function says itself on which scales its parameters are searched for (``AbstractCovariance.scales``). The
-    search is a local one: where several maxima are possible, as with many parameters, start from more than one place.
+    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. Fisher
+    scoring takes 4 to 8 of them from 500 observations on, and reaches the largest log-likelihood to 1e-4. With probes the
+    estimate is off by at most about ``1 / sqrt(probes)`` of its standard errors. The search is a local one: with many parameters,
+    start from more than one place. A smoothness that is kept and rejected is warned of.
 
     Examples
     --------

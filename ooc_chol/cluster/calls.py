@@ -170,8 +170,7 @@ def _sharing(client: Any, facts: ClusterFacts, asked: Asked | None) -> ClusterFa
         return facts
     from ooc_chol.cluster.shared_blocks import shares_memory  # needs Dask
 
-    copies = not any(state.is_host for state in facts.workers.values())
-    return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers), copies=copies))
+    return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers), copies=facts.copies))
 
 
 @contextmanager
@@ -237,6 +236,7 @@ def _job(client: Any, setting: Setting, group: Group) -> RunJob:
         group.writer,
         memory_bytes=facts.memory_bytes,
         shares_memory=facts.shares_memory,
+        keeps_tiles=group.url is None and facts.copies,
     )
     return RunJob(client, run, plan.blocks, matrix, placing, group.done)
 
@@ -272,6 +272,7 @@ def _report(tasks: BlockRun, setting: Setting, group: Group) -> ClusterReport:
         busy_seconds=events.busy_seconds(),
         engine_seconds=sum(run.seconds for run in events.runs),
         network_bytes=events.network_bytes(blocks),
+        link_bytes=events.link_bytes(),
         read_bytes=sum(run.read_bytes for run in events.runs),
         worker_bytes=events.peak_bytes(),
         passes=Passes(),

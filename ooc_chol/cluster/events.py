@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, final
 
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace
+from ooc_chol.tasks.operations import Link
 
 
 class TaskRun(NamedTuple):
@@ -63,6 +64,10 @@ class TaskEvents:
         for run in self.runs:
             busy[run.worker] = busy.get(run.worker, 0.0) + run.span[1] - run.span[0]
         return busy
+
+    def link_bytes(self) -> dict[str, int]:
+        """Bytes over the links of devices in all runs, by link."""
+        return {link.name.lower(): sum(run.link_bytes[link] for run in self.runs) for link in Link}
 
     def peak_bytes(self) -> dict[str, int]:
         """Most memory of each worker's process."""

@@ -79,6 +79,11 @@ class ClusterFacts:
         return {GPU_RESOURCE: 1.0} if announced else {}
 
     @property
+    def copies(self) -> bool:
+        """True if devices copy to memory of their own what they compute with."""
+        return not any(state.is_host for state in self.workers.values())
+
+    @property
     def kernels(self) -> KernelFacts:
         """Facts that bits depend on, in which all workers agree."""
         return next(iter(self.workers.values())).kernels

@@ -32,5 +32,7 @@ class ClusterRun:
     #: later tasks
     memory_bytes: int = 0
     shares_memory: bool = False  #: Whether blocks are in memory that others of a machine map, and that is page-locked for GPUs
+    #: Whether devices keep tiles between tasks, which then do not cross their link again; what the host computes with lies there
+    keeps_tiles: bool = False
     #: What tells the run from all others, also from those that wrote a group of the same name before
     name: str = field(default_factory=lambda: uuid4().hex, compare=False)

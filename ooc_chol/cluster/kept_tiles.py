@@ -18,24 +18,52 @@ Stored = NDArray[np.uint8]
 
 
 @final
-class KeptTiles:
-    """Tiles by index, from several threads.
+class RowDistances:
+    """When each tile row comes again in the tasks of one worker.
 
     Tasks come about column by column, and in a column row by row. So rows that the present task works on come again one column
     later, other rows of this worker earlier, and rows of the columns themselves with the very next task, but never after their
-    column. What comes again last leaves first, and is not even kept where others that come earlier fill the budget: rows that are
-    gone through again and again would else push out one another, each just before it is needed.
+    column.
     """
 
     def __init__(self, nt: int) -> None:
         self._nt = nt
         self._window = Window(range(1), range(1))
+        self._met: dict[int, int] = {}  # by tile row, the first column of the last window that met it
+
+    def begin(self, window: Window) -> None:
+        """Go on to another window."""
+        self._window = window
+        self._met.update(dict.fromkeys(window.met_rows, window.columns.start))
+
+    def of(self, row: int) -> int:
+        """How many tile rows later a row comes again; more than all of them where it hardly does."""
+        window, width = self._window, len(self._window.columns)
+        first = window.columns.start
+        if row < first - width or self._met.get(row, first) < first - 2 * width:
+            return 3 * self._nt  # above all columns to come; or another worker's by now
+        if row < first:
+            return 2 * self._nt  # but a task of the last column may be late
+        if row in window.columns:
+            return 0
+        return self._nt if row in window.rows else (row - window.rows.start) % self._nt
+
+
+@final
+class KeptTiles:
+    """Tiles by index, from several threads.
+
+    What comes again last leaves first, and is not even kept where others that come earlier fill the budget: rows that are gone
+    through again and again would else push out one another, each just before it is needed.
+    """
+
+    def __init__(self, nt: int) -> None:
+        self._distances = RowDistances(nt)
         self._limit_bytes = self._bytes = 0
         self._changed = new_condition()
         self._rows: dict[int, dict[int, Stored]] = defaultdict(dict)
         self._held: set[Index] = set()  # places that are counted, for tiles that come
         self._coming: set[Index] = set()  # those of them that a thread reads
-        self._met: dict[int, int] = {}  # by tile row, the first column of the last window that met it
 
     @property
     def nbytes(self) -> int:
@@ -45,8 +73,8 @@ class KeptTiles:
     def begin(self, window: Window, limit_bytes: int) -> None:
         """Go on to another window, with another limit."""
         with self._changed:
-            self._window, self._limit_bytes = window, limit_bytes
-            self._met.update(dict.fromkeys(window.met_rows, window.columns.start))
+            self._limit_bytes = limit_bytes
+            self._distances.begin(window)
             self._make_room(0, nearer_than=-1)
 
     def get(self, index: Index, nbytes: int, read: Callable[[], Stored]) -> Stored | None:
@@ -97,7 +125,7 @@ class KeptTiles:
         """The same, with the lock held."""
         if index in self._held or index[1] in self._rows[index[0]]:
             return False
-        if not self._make_room(nbytes, nearer_than=self._distance(index[0])):
+        if not self._make_room(nbytes, nearer_than=self._distances.of(index[0])):
             return False
         self._held.add(index)
         self._bytes += nbytes
@@ -106,20 +134,8 @@ class KeptTiles:
     def _make_room(self, nbytes: int, *, nearer_than: int) -> bool:
         """Let tiles go of rows that come again later than ``nearer_than``, the last first; whether there is room now."""
         while self._bytes + nbytes > self._limit_bytes:
-            row = max((row for row, tiles in self._rows.items() if tiles), key=self._distance, default=None)
-            if row is None or self._distance(row) <= nearer_than:
+            row = max((row for row, tiles in self._rows.items() if tiles), key=self._distances.of, default=None)
+            if row is None or self._distances.of(row) <= nearer_than:
                 return False
             self._bytes -= self._rows[row].popitem()[1].nbytes
         return True
-
-    def _distance(self, row: int) -> int:
-        """How many tile rows later a row comes again; more than all of them where it hardly does."""
-        window, width = self._window, len(self._window.columns)
-        first = window.columns.start
-        if row < first - width or self._met.get(row, first) < first - 2 * width:
-            return 3 * self._nt  # above all columns to come; or another worker's by now
-        if row < first:
-            return 2 * self._nt  # but a task of the last column may be late
-        if row in window.columns:
-            return 0
-        return self._nt if row in window.rows else (row - window.rows.start) % self._nt

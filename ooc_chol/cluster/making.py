@@ -16,6 +16,7 @@ from ooc_chol.calls.progress import ProgressReporter
 from ooc_chol.cluster.block_locks import BlockLocks
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.cluster.jobs import ClusterRun
+from ooc_chol.cluster.resident_tiles import ResidentTiles
 from ooc_chol.cluster.window_source import WindowSource
 from ooc_chol.cluster.window_store import WindowStore
 from ooc_chol.cluster.worker_state import TaskRoom, task_room, worker_address, worker_threads
@@ -40,6 +41,9 @@ from ooc_chol.process.address_space import memory_errors_typed
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window, whole_triangle
+
+#: The part of a device's budget that tiles take which stay there between tasks.
+RESIDENT_PART = 2
 
 
 def make_block(
@@ -66,7 +70,10 @@ def make_block(
         _check_arithmetic(plan, run)
         if run.store is not None:
             plan = _beside_kept_tiles(plan, source, run, window)
-        place = _MemoryPlace(run, plan, given) if run.store is None else _GroupPlace(room, run, window, plan)
+            place: _AbstractPlace = _GroupPlace(room, run, window, plan)
+        else:
+            plan, resident = _beside_resident_tiles(room, plan, source, run, window)
+            place = _MemoryPlace(room, run, plan, given, resident)
         with place as store:
             execution = run_plan(plan, source, store, report=report, host_cores=worker_threads())
             facts = LBlock(
@@ -137,6 +144,25 @@ def _beside_kept_tiles(plan: Plan, source: AbstractSource, run: ClusterRun, wind
     return smaller if smaller.link_bytes(Link.FETCH) <= plan.link_bytes(Link.FETCH) else plan
 
 
+def _beside_resident_tiles(
+    room: TaskRoom, plan: Plan, source: AbstractSource, run: ClusterRun, window: Window
+) -> tuple[Plan, ResidentTiles | None]:
+    """The plan, or one of half the budget whose fetches bring no more, beside tiles that devices keep in the other half."""
+    if not run.keeps_tiles or plan.window is None:
+        return plan, None
+    half = plan.budgets[0].budget_bytes // RESIDENT_PART
+    try:
+        smaller = _plan_of(replace(run.options, memory_budget=half), run.grid, window, source=source, fmt=run.fmt, run=run)
+        resident = room.resident(run, lambda: ResidentTiles(run.name, run.grid, run.fmt, plan.devices, half))
+    except BudgetError:
+        room.close_resident()
+        return plan, None
+    if resident.begin(smaller, window) > plan.link_bytes(Link.FETCH):
+        room.close_resident()
+        return plan, None
+    return smaller, resident
+
+
 def _host_bytes(plan: Plan) -> int:
     """Bytes of the worker's memory that a plan's devices take."""
     if not device_kind(plan.devices[0]).is_in_host_memory:
@@ -187,12 +213,15 @@ class _AbstractPlace(ABC):
 class _MemoryPlace(_AbstractPlace):
     """L in the memory of workers."""
 
-    def __init__(self, run: ClusterRun, plan: Plan, given: Sequence[LBlock]) -> None:
+    def __init__(
+        self, room: TaskRoom, run: ClusterRun, plan: Plan, given: Sequence[LBlock], resident: ResidentTiles | None
+    ) -> None:
+        self._room, self._resident = room, resident
         formats = None if run.precision is None else run.precision.formats
         # Blocks of an L like this one have the sizes of these. Of twice ``memory_bytes`` Dask uses 0.6 before it writes to disk.
         KEPT.only_for((run.grid, formats, run.fmt), 6 * run.memory_bytes // 5)
         is_shared = run.shares_memory and has_room()
-        tiles = WindowStore(run.grid, plan.made, given, formats=formats, fmt=run.fmt, is_shared=is_shared)
+        tiles = WindowStore(run.grid, plan.made, given, formats=formats, fmt=run.fmt, is_shared=is_shared, resident=resident)
         self.store = self._tiles = tiles
         registrar = device_kind(plan.devices[0]).registrar(plan.devices[0])
         if run.shares_memory and registrar is not None:
@@ -206,6 +235,10 @@ class _MemoryPlace(_AbstractPlace):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.store.close()
+        if kind is not None:
+            self._room.close_resident()
+        elif self._resident is not None:
+            self._resident.rest()
 
     def finished(self, facts: LBlock) -> LBlock:
         block = replace(facts, tiles=self._tiles.made)

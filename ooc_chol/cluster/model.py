@@ -26,6 +26,7 @@ class WorkerRates:
     panel_flops_per_second: float | None = None  #: Rate of POTRF and TRSM of tiles; by default that of products
     #: From the worker's memory to its GPU; None where the worker computes in that memory
     link_bytes_per_second: float | None = None
+    kept_share: float | None = None  #: Part of the operands that its GPUs have kept from tasks before; None where they keep none
 
     __repr__ = brief_repr
 
@@ -83,8 +84,9 @@ class PartCost(NamedTuple):
         assert rates.flops_per_second is not None
         computing = self.product_flops / rates.flops_per_second
         computing += self.panel_flops / (rates.panel_flops_per_second or rates.flops_per_second)
-        streaming = 0.0 if rates.link_bytes_per_second is None else self.operand_bytes / rates.link_bytes_per_second
-        return max(computing, streaming)
+        if rates.link_bytes_per_second is None:
+            return computing
+        return max(computing, (1.0 - (rates.kept_share or 0.0)) * self.operand_bytes / rates.link_bytes_per_second)
 
 
 @dataclass(frozen=True)

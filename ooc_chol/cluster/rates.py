@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from ooc_chol.cluster.asking import FACTS_SECONDS, asked_of_all, machine_of
 from ooc_chol.cluster.blocks import LBlock
 from ooc_chol.cluster.facts import UNMEASURED, ClusterFacts
+from ooc_chol.cluster.making import RESIDENT_PART
 from ooc_chol.cluster.model import ClusterRates, WorkerRates
 from ooc_chol.cluster.speeds import WorkerSpeed, speed_here
 from ooc_chol.cluster.waiting import wait_for
+from ooc_chol.config import parse_bytes
 from ooc_chol.errors import ClusterError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.memory.shared import shared_arrays
@@ -52,9 +54,19 @@ def measured_rates(
     """
     calls = {address: (speed_here, (facts.options, tiles, fmt, sharing, store)) for address, sharing in facts.sharing.items()}
     speeds: dict[str, WorkerSpeed | None] = asked_of_all(client, calls)
-    workers = [_worker_rates(state.room_bytes, speeds[address]) for address, state in facts.workers.items()]
+    kept = _kept_share(facts, tiles, fmt) if store is None else None
+    workers = [replace(_worker_rates(state.room_bytes, speeds[each]), kept_share=kept) for each, state in facts.workers.items()]
     known = [speed for speed in speeds.values() if speed is not None]
     return workers, _cluster_rates(_dask_rates(client, tuple(facts.workers), shares_memory=facts.shares_memory), known)
+
+
+def _kept_share(facts: ClusterFacts, tiles: TileGrid, fmt: PrecisionFormat) -> float | None:
+    """Part of a worker's share of L that its devices keep between tasks; None where they compute in its memory."""
+    if not facts.copies:
+        return None
+    devices = min(len(state.devices) for state in facts.workers.values())
+    kept = devices * (parse_bytes(facts.options.memory_budget or 0, "memory_budget") // RESIDENT_PART)
+    return min(1.0, kept * len(facts.workers) / sum(fmt.stored_bytes(tiles.entries(i, j)) for i, j in tiles.tiles()))
 
 
 def _worker_rates(memory_bytes: int, speed: WorkerSpeed | None) -> WorkerRates:

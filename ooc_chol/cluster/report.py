@@ -60,6 +60,8 @@ class ClusterReport(AbstractReport):
         what.
     sent_bytes : int
         Bytes that workers say they sent to other workers during the run, blocks of A and repeated transfers included.
+    link_bytes : mapping of str to int
+        Bytes over the links of the workers' devices in all tasks: ``"source"``, ``"fetch"``, ``"write"`` and ``"peer"``.
     read_bytes : int
         Bytes of L that workers read from the group: what each of them has not kept in its memory.
     worker_bytes : mapping of str to int
@@ -95,6 +97,7 @@ class ClusterReport(AbstractReport):
     engine_seconds: float = 0.0
     network_bytes: int = 0
     sent_bytes: int = 0
+    link_bytes: dict[str, int] = field(default_factory=dict)
     read_bytes: int = 0
     worker_bytes: dict[str, int] = field(default_factory=dict)
     passes: Passes = field(default_factory=Passes, compare=False)
@@ -154,6 +157,7 @@ class ClusterReport(AbstractReport):
             "tflops": self.tflops,
             "tasks": self._tasks,
             "sent_bytes": self.sent_bytes,
+            "link_bytes": self.link_bytes,
             "busy_seconds": self.busy_seconds,
             "engine_seconds": self.engine_seconds,
             "overhead_seconds": self.overhead_seconds,
@@ -197,6 +201,9 @@ class ClusterReport(AbstractReport):
             ("network", f"{format_bytes(self.network_bytes)} of L to other workers, {planned} planned"),
             ("sent", f"{format_bytes(self.sent_bytes)} in all by what workers count"),
         ]
+        if self.link_bytes:
+            fetched, written = (format_bytes(self.link_bytes[name]) for name in ("fetch", "write"))
+            lines.append(("links", f"{fetched} of L to devices, {written} from them"))
         if self.store != "cluster":
             lines.append(("group", f"{format_bytes(self.read_bytes)} of L read by workers that had it not in memory"))
         if self.peak_bytes:

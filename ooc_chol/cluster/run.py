@@ -18,7 +18,7 @@ from ooc_chol.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.cluster.placing import Placing
 from ooc_chol.cluster.tasks import Verdict, block_task, packed, unpacked
 from ooc_chol.cluster.waiting import ended, gathered, wait_for
-from ooc_chol.cluster.worker_state import end_run
+from ooc_chol.cluster.worker_state import end_run, let_go
 from ooc_chol.errors import ClusterError, NotPositiveDefiniteError, OocCholError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class BlockRun:
                     self._settle(self._places[future.key], future)
                     self._told(began)
                     self._submit(running)
+                self._let_go()
         except NotPositiveDefiniteError as error:
             if job.salvages:
                 self._salvage(error.tile[0] // job.blocks.height)
@@ -129,8 +130,14 @@ class BlockRun:
         client, run = self._job.client, self._job.run
         if client.status == "running":
             client.cancel(futures, force=True)
+            self._let_go()
             if run.store is not None:
                 client.run(end_run, run.name, LAST_TASK_SECONDS, on_error="ignore")
+
+    def _let_go(self) -> None:
+        """Let the devices of workers keep nothing of this run any more."""
+        if self._job.run.keeps_tiles:
+            self._job.client.run(let_go, self._job.run.name, on_error="ignore")
 
     def _share_run(self) -> None:
         """Give Dask what all tasks need: the run, and A's diagonal where it is needed beside a block."""

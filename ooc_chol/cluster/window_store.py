@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,15 @@ from ooc_chol.cluster.blocks import LBlock
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
-from ooc_chol.interfaces import AbstractLocking, BlockIndex
+from ooc_chol.interfaces import AbstractLocking, BlockIndex, Tile
 from ooc_chol.memory.pages import copy_by
 from ooc_chol.memory.shared import SharedMemory, shared_arrays
 from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tasks.tiling import Index, TileGrid
 from ooc_chol.tasks.windows import Window
+
+if TYPE_CHECKING:
+    from ooc_chol.cluster.resident_tiles import ResidentTiles
 
 
 @final
@@ -39,8 +42,9 @@ class WindowStore(AbstractStore):
         formats: tuple[PrecisionFormat, ...] | None = None,
         fmt: PrecisionFormat = FP64,
         is_shared: bool = False,
+        resident: ResidentTiles | None = None,
     ) -> None:
-        self.grid, self.fmt, self._formats = grid, fmt, formats
+        self.grid, self.fmt, self._formats, self._resident = grid, fmt, formats, resident
         self._tiles: dict[Index, NDArray[Any]] = {}
         for block in given:
             if block.tiles is None:
@@ -75,6 +79,12 @@ class WindowStore(AbstractStore):
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
         """Tile ``index`` of :attr:`fmt` in place, which is read-only where it was given; None for one of another format."""
         return self._tile(index) if self.format_of(index) == self.fmt else None
+
+    def kept_on(self, device: str, index: BlockIndex) -> Tile | None:
+        return None if self._resident is None else self._resident.kept_on(device, (index[0], index[1]))
+
+    def place_on(self, device: str, index: BlockIndex) -> Tile | None:
+        return None if self._resident is None else self._resident.place_on(device, (index[0], index[1]))
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
         return self._tile(index).reshape(-1).view(np.uint8)
@@ -141,7 +151,7 @@ class WindowStore(AbstractStore):
 
     def close(self) -> None:
         """Let go of all tiles; who has :attr:`made` keeps those."""
-        self._tiles, self.locks = {}, None
+        self._tiles, self.locks, self._resident = {}, None, None
 
     def _shape(self, index: Index) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and type of a tile in memory: an array, or the bytes of another format."""

@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,6 +16,7 @@ from ooc_chol.cluster.kept_tiles import KeptTiles
 from ooc_chol.process.fork_safety import new_lock
 
 if TYPE_CHECKING:
+    from ooc_chol.cluster.resident_tiles import ResidentTiles
     from ooc_chol.dense.stores.zarr_store import ZarrStore
 
 
@@ -41,6 +43,7 @@ class TaskRoom:
         #: Held by the task that runs.
         self.turn = new_lock()
         self._open: OpenGroup | None = None
+        self._resident: ResidentTiles | None = None
         self._ended: deque[str] = deque(maxlen=RUNS_REMEMBERED)
 
     @property
@@ -57,6 +60,29 @@ class TaskRoom:
             # Dask lets the run go once its client has no use for it: then nobody needs its group here.
             weakref.finalize(run, self._forget, run.name).atexit = False
         return there
+
+    def resident(self, run: ClusterRun, make: Callable[[], ResidentTiles]) -> ResidentTiles:
+        """The tiles that devices keep for the tasks of a run, none at first; those of another run are let go."""
+        there = self._resident
+        if there is None or there.run != run.name or not there.wake():
+            self.close_resident()
+            there = self._resident = make()
+        return there
+
+    def close_resident(self) -> None:
+        """Let go of the tiles that devices keep."""
+        there, self._resident = self._resident, None
+        if there is not None and there.wake():
+            there.close()
+
+    def let_go(self, name: str) -> None:
+        """Let devices keep nothing of a run; where one of its tasks runs, what they keep goes some seconds after it."""
+        if self.turn.acquire(blocking=False):
+            try:
+                if self._resident is not None and self._resident.run == name:
+                    self.close_resident()
+            finally:
+                self.turn.release()
 
     def has_ended(self, run: ClusterRun) -> bool:
         """Tell whether the client of a run wants nothing more of it."""
@@ -107,6 +133,11 @@ def _room_of(worker: Any) -> TaskRoom:
     """Where the tasks of a worker run."""
     with _ROOMS_LOCK:
         return _ROOMS.setdefault(worker, TaskRoom())
+
+
+def let_go(name: str, dask_worker: Any) -> None:
+    """Let the devices of a worker keep nothing of a run whose blocks are all there."""
+    _room_of(dask_worker).let_go(name)
 
 
 async def end_run(name: str, seconds: float, dask_worker: Any) -> bool:

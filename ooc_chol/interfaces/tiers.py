@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.interfaces.streams import Tile
 from ooc_chol.process.team import ThreadTeam
 
 #: Where a block stands among those of its name: as many numbers as whoever named them counts by, two for tiles of a matrix.
@@ -128,6 +129,17 @@ class AbstractTier(ABC):
 
     def on_device(self, index: BlockIndex) -> DeviceBlock | None:
         """Where the stored bytes of block ``index`` lie in a device's memory; None for blocks in host memory, files, and such."""
+        return None
+
+    def kept_on(self, device: str, index: BlockIndex) -> Tile | None:
+        """The copy of block ``index`` that a device has kept from a run before, for fetches to take; None where there is none."""
+        return None
+
+    def place_on(self, device: str, index: BlockIndex) -> Tile | None:
+        """Where a device is to keep what it has fetched or written of block ``index``; None where it keeps nothing of it.
+
+        Once it was asked for, later fetches find the copy: whoever asks enqueues its copy at once.
+        """
         return None
 
     def locking(self) -> AbstractLocking | None:

@@ -20,7 +20,7 @@ NAMES = {
     ),
     "ooc_chol.cluster.ground": ("AbstractBlockWork", "ClusterGround", "MixedEngine", "engine_here"),
     "ooc_chol.cluster.jobs": ("ClusterRun",),
-    "ooc_chol.cluster.kept_tiles": ("KeptTiles",),
+    "ooc_chol.cluster.kept_tiles": ("KeptTiles", "RowDistances"),
     "ooc_chol.cluster.making": ("key_here", "make_block"),
     "ooc_chol.cluster.measuring": (
         "BlockNorms",
@@ -68,6 +68,7 @@ MODULES = {
     "plan": "ooc_chol.cluster.plan",
     "planning": "ooc_chol.cluster.planning",
     "rates": "ooc_chol.cluster.rates",
+    "resident_tiles": "ooc_chol.cluster.resident_tiles",
     "shared_blocks": "ooc_chol.cluster.shared_blocks",
     "solving": "ooc_chol.cluster.solving",
     "speeds": "ooc_chol.cluster.speeds",

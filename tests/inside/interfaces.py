@@ -3,7 +3,14 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.interfaces.devices": ("AbstractArena", "AbstractDevice", "AnyDevice", "ArraySpec", "NARROW_BUFFERS"),
+    "ooc_chol.interfaces.devices": (
+        "AbstractArena",
+        "AbstractDevice",
+        "AbstractDeviceMemory",
+        "AnyDevice",
+        "ArraySpec",
+        "NARROW_BUFFERS",
+    ),
     "ooc_chol.interfaces.kernels": ("AbstractDeviceKernels",),
     "ooc_chol.interfaces.streams": ("AbstractEvent", "AbstractStream", "Tile", "TileFunction"),
     "ooc_chol.interfaces.tiers": (

@@ -124,7 +124,7 @@ class AbstractOperations(ABC):
         """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
         i, j = index = step.tile
         if step.block.version:
-            return self._fetch(work.place, index, stream)
+            return self._fetch_or_copy(work.place, index, stream)
         tile = self.tile(work.place, index)
         if step.kind is StepKind.GENERATE:
             self._device.generate(stream, self._source.generate, self._grid.span(i), self._grid.span(j), tile)
@@ -135,6 +135,20 @@ class AbstractOperations(ABC):
             self._device.kernels.check_real_diagonal(stream, tile, self._imaginary, self.flags, i)
         return self._grid.entries(i, j) * self._source_itemsize
 
+    def _fetch_or_copy(self, place: Place, index: Index, stream: AbstractStream) -> int:
+        """Take a tile of L from what the device has kept of an earlier run, else fetch it, and keep it where it is to stay."""
+        if (kept := self._store.kept_on(self._device.name, index)) is not None:
+            self._device.copy_between(stream, kept, self.tile(place, index))
+            return 0
+        moved = self._fetch(place, index, stream)
+        self._keep(place, index, stream)
+        return moved
+
+    def _keep(self, place: Place, index: Index, stream: AbstractStream) -> None:
+        """Copy a tile to where the device keeps it for later runs, if it does."""
+        if (target := self._store.place_on(self._device.name, index)) is not None:
+            self._device.copy_between(stream, self.tile(place, index), target)
+
     @abstractmethod
     def _fetch(self, place: Place, index: Index, stream: AbstractStream) -> int:
         """Fetch a tile of L from the store."""
@@ -142,6 +156,7 @@ class AbstractOperations(ABC):
     def _write(self, step: Step, work: Store, stream: AbstractStream) -> int:
         tile = self.tile(work.place, step.tile)
         self._device.copy_out(stream, tile, self._store, step.tile)
+        self._keep(work.place, step.tile, stream)
         if self.probed is not None:  # each tile leaves once, and keeps its place until then: nothing waits for this product
             self.probed.add(stream, tile, range(step.tile[0], step.tile[0] + 1), step.tile[1])
         return self._stored_bytes(step.tile)

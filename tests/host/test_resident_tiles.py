@@ -1,0 +1,161 @@
+"""Tiles that devices keep between the tasks of a worker: the same bits, fewer bytes over the link, and nothing left behind."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from tests.host.matrices import FAMILIES
+from tests.host.window_blocks import dense, made_block, made_blocks, needed, run_of
+from tests.inside.cluster import BlockGrid, BlockPlace, RowDistances, resident_tiles, task_room
+from tests.inside.hardware import HostKind
+from tests.inside.interfaces import AbstractDeviceMemory
+from tests.inside.memory import RELEASER
+from tests.inside.tasks import Link
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+
+#: Order and tile size: ten tile rows, the last one short; tile rows of a block.
+N, NB, HEIGHT = 154, 16, 3
+A = FAMILIES["exponential"](N)
+
+
+class Memory(AbstractDeviceMemory):
+    """Memory of a device that stands for a GPU; what was given back is NaN."""
+
+    there: ClassVar[set[Memory]] = set()
+
+    def __init__(self, device: str, nbytes: int) -> None:
+        self.device, self.nbytes = device, nbytes
+        self._bytes = np.full(nbytes, 255, np.uint8)  # NaN in every type
+        self.there.add(self)
+
+    @property
+    def address(self) -> int:
+        return self._bytes.ctypes.data
+
+    def array(self, offset, shape, dtype):
+        assert self in self.there, "memory is used that was given back"
+        return np.ndarray(shape, dtype, buffer=self._bytes, offset=offset)
+
+    def read(self, offset, out, pitch=None):
+        raise NotImplementedError
+
+    def write(self, offset, data):
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._bytes[:] = 255
+        self.there.discard(self)
+
+
+@pytest.fixture(autouse=True)
+def memory(monkeypatch):
+    """Host devices keep tiles as GPUs do, and no test leaves any."""
+    monkeypatch.setattr(HostKind, "keep", lambda self, name, nbytes: Memory(name, nbytes))
+    yield Memory.there
+    task_room().close_resident()
+    assert not Memory.there
+
+
+def fetched(blocks) -> int:
+    return sum(block.link_bytes[Link.FETCH] for block in blocks.values())
+
+
+WAYS = {
+    "native": {},
+    "float32": {"dtype": "float32"},
+    "complex": {"dtype": "complex128"},
+    "residue": {"fp64": "residue", "moduli": 13},
+    "two devices": {"devices": "host:0,host:1"},
+    "residue on two": {"fp64": "residue", "moduli": 13, "devices": "host:0,host:1"},
+}
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_what_a_device_keeps_is_not_fetched_again_and_changes_no_bit(options, memory):
+    plain = run_of(N, HEIGHT, tile_size=NB, **options)
+    a = A.astype(plain.fmt.dtype)
+    before = made_blocks(plain, a, HEIGHT)
+    after = made_blocks(replace(plain, keeps_tiles=True), a, HEIGHT)
+    assert dense(plain, after).tobytes() == dense(plain, before).tobytes()
+    assert len(memory) == len(options.get("devices", "one").split(","))
+    if len(memory) == 1:
+        assert fetched(after) == 0 < fetched(before)  # it has made all of L, and kept it
+    else:
+        of_l = sum(block.nbytes for block in before.values())
+        assert fetched(after) <= min(of_l, fetched(before) / 2)
+
+
+@pytest.mark.parametrize("budget", ["60 kB", "80 kB", "120 kB"])
+def test_with_little_room_some_tiles_stay(budget):
+    plain = run_of(N, HEIGHT, tile_size=NB, memory_budget=budget)
+    a = A
+    before, after = made_blocks(plain, a, HEIGHT), made_blocks(replace(plain, keeps_tiles=True), a, HEIGHT)
+    assert dense(plain, after).tobytes() == dense(plain, before).tobytes()
+    assert 0 < fetched(after) < fetched(before)
+
+
+def test_a_worker_fetches_what_others_have_made_once():
+    plain = run_of(N, HEIGHT, tile_size=NB)
+    a, grid, run = A, BlockGrid(plain.grid, HEIGHT), replace(plain, keeps_tiles=True)
+    blocks = made_blocks(plain, a, HEIGHT)
+    own = {place: made_block(run, grid, a, place, needed(blocks, place)) for place in grid.places() if place.row % 2}
+    assert all(np.array_equal(tile, blocks[place].tiles[index]) for place in own for index, tile in own[place].tiles.items())
+    others = sum(block.nbytes for place, block in blocks.items() if not place.row % 2)
+    assert 0 < fetched(own) <= others
+
+
+def test_memory_goes_back_when_it_is_asked_for_and_tasks_go_on(memory):
+    plain = run_of(N, HEIGHT, tile_size=NB)
+    a, grid, run = A, BlockGrid(plain.grid, HEIGHT), replace(plain, keeps_tiles=True)
+    blocks = {}
+    for place in grid.places():
+        blocks[place] = made_block(run, grid, a, place, needed(blocks, place))
+        assert len(memory) == 1
+        RELEASER.release_now()
+        assert not memory
+    assert dense(plain, blocks).tobytes() == dense(plain, made_blocks(plain, a, HEIGHT)).tobytes()
+
+
+def test_a_worker_without_a_task_gives_it_back_by_itself(memory, monkeypatch):
+    monkeypatch.setattr(resident_tiles, "IDLE_SECONDS", 0.01)
+    run = replace(run_of(N, HEIGHT, tile_size=NB), keeps_tiles=True)
+    made_block(run, BlockGrid(run.grid, HEIGHT), A, BlockPlace(0, 0), [])
+    last = time.monotonic() + 20
+    while memory and time.monotonic() < last:
+        time.sleep(0.01)
+    assert not memory
+
+
+def test_another_run_an_error_and_the_word_of_the_client_end_it(memory):
+    run = replace(run_of(N, HEIGHT, tile_size=NB), keeps_tiles=True)
+    a, grid, room = A, BlockGrid(run.grid, HEIGHT), task_room()
+    made_block(run, grid, a, BlockPlace(0, 0), [])
+    (first,) = memory
+    other = replace(run, name="another")
+    made_block(other, grid, a, BlockPlace(0, 0), [])
+    assert len(memory) == 1 and first not in memory
+    room.let_go(run.name)
+    assert len(memory) == 1, "another run's"
+    with room.turn:
+        room.let_go(other.name)
+        assert len(memory) == 1, "a task runs"
+    room.let_go(other.name)
+    assert not memory
+    made_block(run, grid, a, BlockPlace(0, 0), [])
+    with pytest.raises(np.linalg.LinAlgError):
+        made_block(run, grid, -a, BlockPlace(0, 0), [])
+    assert not memory
+
+
+def test_rows_that_come_again_first_are_nearest():
+    distances, grid = RowDistances(12), BlockGrid(run_of(N, 2, tile_size=NB).grid, 2)
+    for place in (BlockPlace(1, 1), BlockPlace(3, 1), BlockPlace(4, 1)):
+        distances.begin(grid.window(place))
+    row = {name: distances.of(row) for name, row in {"column": 2, "own": 8, "other": 6, "over": 1}.items()}
+    assert row["column"] < row["other"] < row["own"] < row["over"]

@@ -1,5 +1,7 @@
 """Docstrings keep to their form: internal names have a short one or none, and none begins with a word that delays its subject.
 
+Sentences of public ones have at most 25 words on average.
+
 Public methods have one, unless a method that they override has it: ruff's D102 knows no bases.
 
 ``python -m tests.docstrings`` prints what does not, by file and line; `make check` runs it.
@@ -29,6 +31,8 @@ FRONTS = (
     "ooc_chol.diff",
 )
 FIRST_WORDS = ("What", "Whether", "Of")
+#: Most words of a sentence of a public docstring, on average.
+MEAN_WORDS = 25
 #: A heading of numpydoc, underlined.
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]+\n-{3,}$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^\.\. (currentmodule|auto\w+):: +(\S+)", re.MULTILINE)
@@ -182,6 +186,15 @@ def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
             yield node, text
 
 
+def mean_words(text: str) -> float:
+    """Words of a sentence on average, without examples and headings; a code span is one word."""
+    prose = re.sub(r"^(?:.+\n-{3,}\n|\S.* : .*\n)", "\n", text.partition("Examples\n--------\n")[0], flags=re.MULTILINE)
+    prose = re.sub(r"(?::[\w:]+:)?`+[^`]*`+", "Code", prose)
+    sentences = [each for part in re.split(r"\n\s*\n", prose) for each in re.split(r"(?<=[.?!])\s", part)]
+    counts = [len(words) for each in sentences if (words := re.findall(r"\S*\w\S*", each))]
+    return sum(counts) / max(1, len(counts))
+
+
 def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
     """Reasons for which a docstring breaks a rule."""
     first = text.split()[0]
@@ -189,6 +202,8 @@ def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
         yield f"begins with {first}: begin with the noun, or with an imperative verb"
     if not is_public and not isinstance(node, ast.Module) and _SECTION.search(text):
         yield "is internal, and has sections: keep a sentence or two"
+    if is_public and (mean := mean_words(text)) > MEAN_WORDS:
+        yield f"has sentences of {mean:.0f} words on average, {MEAN_WORDS} at most"
 
 
 @cache

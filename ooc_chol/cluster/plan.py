@@ -131,9 +131,9 @@ class ClusterPlan(AbstractPlan):
     def bounds(self) -> dict[str, float]:
         """Seconds that the run cannot be shorter than, by what limits it; empty where rates are unknown.
 
-        ``arithmetic`` is all flops shared evenly, ``busiest worker`` the tasks of one worker one after the other, ``longest
-        chain`` the diagonal blocks and those below them, which wait for each other, ``network`` and ``storage`` the bytes of one
-        worker, and ``scheduler`` what Dask's scheduler takes for all tasks.
+        ``arithmetic`` is all flops shared evenly, ``busiest worker`` the tasks of one worker one after the other. ``longest
+        chain`` is the diagonal blocks and those below them, which wait for each other. ``network`` and ``storage`` are the bytes
+        of one worker, and ``scheduler`` is what Dask's scheduler takes for all tasks.
         """
         if not self.has_rates:
             return {}

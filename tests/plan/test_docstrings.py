@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docstrings import ROOT, Package, offences
+from tests.docstrings import ROOT, Package, mean_words, offences
 
 SECTIONS = """
     Parameters
@@ -12,6 +12,8 @@ SECTIONS = """
     n : int
         A number.
     """
+
+LONG = " ".join(["Word"] * 40)
 
 FILES = {
     "ooc_chol/__init__.py": """
@@ -49,6 +51,15 @@ other = public
 def documented(n):
     """Public by a page of the reference.
 {SECTIONS}"""
+
+def wordy(n):
+    """{LONG}.
+
+    {LONG}.
+{SECTIONS}"""
+
+def wordy_inside(n):
+    """{LONG}."""
 
 def internal(n):
     """An internal function.
@@ -124,6 +135,7 @@ class Other:
 .. currentmodule:: ooc_chol.inner
 
 .. autofunction:: documented
+.. autofunction:: wordy
 """,
 }
 
@@ -145,6 +157,26 @@ def test_internal_names_have_no_sections_and_public_ones_may(found):
 def test_first_words_are_those_of_all_docstrings(found):
     first = {name: reason for name, reason in found if "begins" in reason}
     assert first == {"ooc_chol.inner": "begins with What", "is_small": "begins with Whether"}
+
+
+def test_sentences_of_public_names_are_short_on_average(found):
+    # two of 40 words, and one of two words: "A number."
+    assert {each for each in found if "average" in each[1]} == {("wordy", "has sentences of 27 words on average, 25 at most")}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("One two. Three four five six!", 3),
+        (f"A ``code span of many words``, and :class:`~a.b.c`, and `{LONG}`.", 6),
+        (
+            f"One two.\n\nParameters\n----------\nname : type of it, long as it may be\n    Three four.\n\nExamples\n--------\n{LONG}.",
+            2,
+        ),
+    ],
+)
+def test_a_code_span_is_a_word_and_headings_and_examples_are_none(text, words):
+    assert mean_words(text) == words
 
 
 def test_methods_have_docstrings_unless_a_base_of_the_package_has_one(found):

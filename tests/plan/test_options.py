@@ -53,6 +53,10 @@ def test_docstrings_say_what_the_table_says(documented, name):
     assert inspect.signature(documented).parameters[name].default == default
 
 
+def test_the_page_of_a_factorization_fits_a_screen_or_two():
+    assert len(inspect.getdoc(oc.cholesky).splitlines()) <= 80
+
+
 @pytest.mark.parametrize("name", SHELL_WORDS)
 def test_every_option_has_a_word(name):
     words, value = WORDS[name]

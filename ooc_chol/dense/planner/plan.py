@@ -288,7 +288,7 @@ class Plan(AbstractPlan):
 
     @cached_property
     def host_bytes(self) -> int:
-        """Bytes of host memory for L, or of an L in a file for its tiles that are kept or on their way; 0 where GPUs keep it."""
+        """Bytes of host memory for L; of an L in a file, for tiles that are kept or on their way. 0 where GPUs keep it."""
         if self.in_file:
             return self.host_tile_bytes + self.staging_bytes
         formats = None if self.precision is None else self.precision.formats

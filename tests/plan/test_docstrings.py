@@ -170,7 +170,7 @@ def test_sentences_of_public_names_are_short_on_average(found):
         ("One two. Three four five six!", 3),
         (f"A ``code span of many words``, and :class:`~a.b.c`, and `{LONG}`.", 6),
         (
-            f"One two.\n\nParameters\n----------\nname : type of it, long as it may be\n    Three four.\n\nExamples\n--------\n{LONG}.",
+            f"One two.\n\nParameters\n----------\nn : a type of its own\n    Three four.\n\nExamples\n--------\n{LONG}.",
             2,
         ),
     ],

@@ -13,6 +13,7 @@ from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.cuda import device_memory
 from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.cuda import FOLDING_CAPABILITY
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.modules import compiled
@@ -81,6 +82,8 @@ class CudaResidueKernels(AbstractResidueKernels):
         module = compiled(source(self.basis, self._fmt), "--device-int128")
         names = [*_KERNELS, *(_MIXED_KERNELS if self._fmt == FP64 else ())]
         self._functions = {name: module.get_function(name) for name in names}
+        if self._device.compute_capability == "{}{}".format(*FOLDING_CAPABILITY):
+            self._folding = ResidueProducts(self.basis.moduli)
         self._blas = blas
 
     def open(self, n: int) -> None:
@@ -174,7 +177,8 @@ class CudaResidueKernels(AbstractResidueKernels):
         if products is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
         if accumulator.dtype == np.int8:
-            self._folding = self._folding or ResidueProducts(self.basis.moduli)
+            if self._folding is None:
+                raise RuntimeError("a product reduced in registers was enqueued on a GPU that has no kernel for it")
             self._folding.multiply(stream, accumulator, left, right, accumulates=accumulates, lower=lower)
             return
         planes, rows, inner = left.shape

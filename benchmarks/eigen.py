@@ -3,7 +3,8 @@
 ``host``: k = 8 and 24 at tol 1e-6, in memory beside SciPy's ``eigsh`` and PRIMME where it is; ``file``: from a file of which an
 eighth is kept, beside the rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64, whose vectors
 stay on the GPU, where ours come to the host: ``return_seconds`` is what that takes with CuPy's. ``streamed``: larger than the
-budget, beside the rate of the link. ``two``: one GPU and two. Residuals are ``||A v - w v|| / ||v||`` in float64, made anew
+budget, beside the rate of the link. ``two``: one GPU and two. ``small``: six pairs or triplets of 1,000 to 5,000 rows
+on the host, beside SciPy in turns, each at its own ``tol``. Residuals are ``||A v - w v|| / ||v||`` in float64, made anew
 from what was returned, relative to the largest magnitude. What fails leaves its error in its line.
 """
 
@@ -223,8 +224,52 @@ def two(options: Options) -> Measured:
                     yield line | {"what": "paper"} | where, partial(paper, a, 24, **where)
 
 
-CASES = {"host": host, "file": from_file, "in-core": in_core, "streamed": streamed, "two": two}
-TAKES = {"scale": int, "graphs": ("rmat", "urand"), "devices": "cuda:0", "scipy": False, "folder": Path}
+def small_matrices() -> dict[str, Any]:
+    """SciPy's sparse matrices of 1,000 to 5,000 rows, by name; the last are not square."""
+    import scipy.sparse as sp
+
+    found = {}
+    for n in (1000, 3000, 5000):
+        half = sp.random_array((n, n), density=5 / n, rng=np.random.default_rng(n), format="csr")
+        found[f"random {n}"] = half + half.T
+    path = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(50, 50))
+    found["grid 50 x 50"] = sp.kronsum(path, path, format="csr")
+    found["rmat 12"] = oc.block_csr(oc.testing.rmat(12)).tocsr().astype(float)
+    for m, n in ((3000, 1000), (5000, 2000)):
+        found[f"random {m} x {n}"] = sp.random_array((m, n), density=10 / n, rng=np.random.default_rng(m), format="csr")
+    return found
+
+
+def small(options: Options) -> Measured:
+    """Small matrices on the host, in turns with SciPy."""
+    from scipy.sparse.linalg import eigsh, svds
+
+    for name, a in small_matrices().items():
+        kinds: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+            which: (partial(oc.eigsh, a, 6, which=which, devices="host:0"), partial(eigsh, a, 6, which=which))
+            for which in ("LA", "LM", "SA")
+        }
+        kinds = kinds if a.shape[0] == a.shape[1] else {}
+        kinds["svds"] = partial(oc.svds, a, 6, devices="host:0"), partial(svds, a, 6, rng=np.random.default_rng(0))
+        for what, (mine, theirs) in kinds.items():
+            facts = {"matrix": name, "shape": a.shape, "entries": a.nnz, "what": what}
+            yield facts, partial(in_turns, mine, theirs, options.repeats)
+
+
+def in_turns(mine: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> Line:
+    """Seconds of both, one after the other, behind a call of each that warms up."""
+    found: Line = {"residual": float(mine().residuals.max()), "seconds": {}, "processor_seconds": {}}
+    theirs()
+    for _ in range(repeats):
+        for name, solve in (("ours", mine), ("scipy", theirs)):
+            for kind, each in both_seconds(solve)[0].items():
+                found[kind].setdefault(name, []).append(each)
+    medians = {name: float(np.median(each)) for name, each in found["seconds"].items()}
+    return found | {"medians": medians, "ours_over_scipy": medians["ours"] / medians["scipy"]}
+
+
+CASES = {"small": small, "host": host, "file": from_file, "in-core": in_core, "streamed": streamed, "two": two}
+TAKES = {"scale": int, "graphs": ("rmat", "urand"), "devices": "cuda:0", "scipy": False, "folder": Path, "repeats": 9}
 
 
 def options(parser: Parser) -> None:
@@ -241,7 +286,7 @@ def options(parser: Parser) -> None:
 
 def run(options: Options) -> Iterator[Line]:
     """Measure line by line."""
-    if options.what in ("host", "file"):
+    if options.what in ("host", "file", "small"):
         options.devices = ("host:0",)
     options.about = {"case": f"eigen-{options.name}", "what": options.what, "tol": TOL}
     for facts, measure in CASES[options.what](options):

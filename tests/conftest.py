@@ -344,7 +344,7 @@ def no_lapack(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.inside.eigen import planning, svds_plan
 
     monkeypatch.setattr(planning, "_is_for_lapack", lambda posed, k: False)
-    monkeypatch.setattr(svds_plan, "_is_for_lapack", lambda shape, k, *, is_packed: False)
+    monkeypatch.setattr(svds_plan, "_is_for_lapack", lambda shape, k, most: False)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def svds(
     tol : float, optional
         Largest residual, relative to the largest singular value, as :func:`eigsh` has it.
     ncv : int, optional
-        Columns of the basis, ``k + 96`` by default.
+        Columns of the basis, ``k + 96`` by default, or ``k + 48`` of a small matrix, as :func:`eigsh` calls it.
     block : int, optional
         Columns of a panel: 1, 2, 4 or 8. By default 8 on GPUs and from files, 2 on the host, fewer where ``ncv`` is small.
     v0 : (min(m, n),) array_like, optional

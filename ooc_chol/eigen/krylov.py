@@ -98,7 +98,7 @@ class KrylovBasis:
         """
         found, block = self.space.read(), self.space.block
         for panel, height, new in self._pending:
-            column = _columns([panel], block)
+            column = slice(panel * block, (panel + 1) * block)
             c, r = found[f"C{panel}"], found[f"R{panel}"]
             if not (np.isfinite(c).all() and np.isfinite(r).all()):
                 raise RangeError(
@@ -106,7 +106,7 @@ class KrylovBasis:
                     "returns), and scale A down where products overflow"
                 )
             self._h[: height * block, column] = c
-            self._h[np.ix_(_columns([new], block), column)] = r
+            self._h[new * block : (new + 1) * block, column] = r
         self._pending.clear()
 
     def largest(self) -> float:
@@ -161,14 +161,11 @@ class KrylovBasis:
 
     def ritz(self, which: Which) -> Ritz:
         """All Ritz pairs. What a later product tells of an earlier panel counts, so that roundoff of the earlier does not."""
-        t = self._projected()
-        block = self.space.block
-        upper = np.triu(t)
-        for at in range(0, len(t), block):
-            part = t[at : at + block, at : at + block]
-            upper[at : at + block, at : at + block] = np.triu((part + part.T) / 2)
+        t, block = self._projected(), self.space.block
+        panel = np.arange(len(t)) // block
+        upper = np.triu(np.where(panel[:, None] == panel, (t + t.T) / 2, t))
         with blas_threads(1):  # of some hundred columns: more threads take longer, and go on spinning
-            values, vectors = np.linalg.eigh(np.triu(upper) + np.triu(upper, 1).T)
+            values, vectors = np.linalg.eigh(upper + np.triu(upper, 1).T)
         order = in_wanted_order(values, which)
         # LAPACK's vectors are some roundings too long or too short, and restarts would multiply that up.
         values, vectors = values[order], vectors[:, order] / np.linalg.norm(vectors[:, order], axis=0)

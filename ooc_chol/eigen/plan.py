@@ -114,7 +114,8 @@ class EigshPlan(AbstractPlan):
     basis : SpacePlan or None
         Panels that each device holds; None where the basis is in host memory, or none.
     products : MultiplyPlan or None
-        Products of packed blocks with vectors in host memory; None where devices hold the basis, or A multiplies by itself.
+        Products of packed blocks with vectors in host memory; None where devices hold the basis, A multiplies by itself, or it is
+        so small that SciPy multiplies.
     choice : BlockChoice or None
         The number of columns that was chosen of several, with what is predicted; None where none was.
     others : tuple of BlockChoice
@@ -141,6 +142,11 @@ class EigshPlan(AbstractPlan):
         """Names of the devices that take part."""
         products = self._products
         return self.problem.devices if products is None else products.devices
+
+    @property
+    def is_small(self) -> bool:
+        """True if SciPy multiplies a packed matrix, with the basis in host memory."""
+        return self.method == "lanczos" and self.basis is None and self.problem.blocks is not None
 
     @property
     def _products(self) -> MultiplyPlan | None:
@@ -195,7 +201,11 @@ class EigshPlan(AbstractPlan):
     @property
     def _own_bytes(self) -> int:
         """Bytes of a basis in host memory; of a dense problem those of the matrix and of its eigenvectors."""
-        return 16 * self.problem.n**2 if self.method == "dense" else (self.capacity + 1) * self.block * self._vector_bytes
+        if self.method == "dense":
+            return 16 * self.problem.n**2
+        blocks = self.problem.blocks
+        unpacked = 16 * blocks.n_entries if blocks is not None and self.is_small else 0
+        return (self.capacity + 1) * self.block * self._vector_bytes + unpacked
 
     @property
     def peak_bytes(self) -> int:
@@ -298,6 +308,8 @@ class EigshPlan(AbstractPlan):
         """Parts of the memory of each device."""
         products = self._products
         parts = {} if self.basis is None else self.basis.memory()
+        if products is None:
+            yield "memory", f"{format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}, all in host memory"
         for share in products.shares[:_MOST_DEVICES] if products else ():
             yield "device", device_text(share)
             held = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in parts.get(share.device, {}).items() if nbytes)

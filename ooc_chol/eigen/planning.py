@@ -26,10 +26,13 @@ from ooc_chol.tasks.row_blocks import RowBlocks
 #: Columns of a panel where a LinearOperator or an array multiplies: many multiply a column at a time, and wider panels need fewer
 #: products but more columns. And most that are solved for at once: SuperLU takes them one by one.
 HOST_BLOCK = 2
+#: Rows and entries up to which SciPy multiplies a packed matrix on the host, with vectors in NumPy's arrays: threads of a device
+#: take longer to be told of a step than the arithmetic does. And columns of that basis beside the wanted ones.
+SMALL_ROWS, SMALL_ENTRIES, SMALL_COLUMNS = 10_000, 1 << 19, 48
 #: Columns of the basis beside the wanted ones with an inverse, which has its eigenvalues far apart.
 INVERSE_COLUMNS = 32
 #: LAPACK takes all n pairs where k is at least n over the first, and where an array or a sparse matrix has up to the second rows.
-MANY, MOST_SMALL = 10, 800
+MANY, MOST_SMALL = 10, 400
 
 
 class Posed(NamedTuple):
@@ -64,6 +67,7 @@ class Request(NamedTuple):
     is_diagonal: bool = False  #: Whether its preconditioner is a diagonal
     check: bool = True
     is_open: bool = False  #: Whether the caller leaves all options of Lanczos open, so that LAPACK may take all pairs
+    trace: bool = False  #: Whether a trace is asked for, which is of devices
 
 
 def plan_of(posed: Posed, request: Request) -> EigshPlan:
@@ -78,8 +82,9 @@ def plan_of(posed: Posed, request: Request) -> EigshPlan:
         ncv = request.k + INVERSE_COLUMNS if request.ncv is None and request.block in (None, 1, 2) else request.ncv
         sizes = sizes_of(ncv, request.block, request.k, n, usual_block=HOST_BLOCK)
         plan = _on_host(posed, problem, request, "shift-invert", sizes)
-    elif problem.blocks is None:
-        sizes = sizes_of(request.ncv, request.block, request.k, n, usual_block=HOST_BLOCK)
+    elif problem.blocks is None or _is_for_scipy(posed, request):
+        ncv = request.k + SMALL_COLUMNS if problem.blocks is not None else request.ncv
+        sizes = sizes_of(ncv, request.block, request.k, n, usual_block=HOST_BLOCK)
         plan = _on_host(posed, problem, request, "lanczos", sizes)
     else:
         plan = planned_eigsh(problem, request.k, request.which, ncv=request.ncv, block=request.block)
@@ -96,6 +101,18 @@ def _is_for_lapack(posed: Posed, k: int) -> bool:
     if not posed.machine.kind.is_in_host_memory or 8 * n * n > MOST_DENSE:
         return False
     return MANY * k >= n or (n <= MOST_SMALL and (posed.is_array or posed.known is not None))
+
+
+def _is_for_scipy(posed: Posed, request: Request) -> bool:
+    """Tell whether SciPy multiplies a packed matrix, with a basis in host memory."""
+    is_free = posed.known is not None and request.is_open and not request.trace
+    return is_free and posed.known is not None and is_small(posed.known, posed.machine, request.precision)
+
+
+def is_small(known: Known, machine: Machine, precision: Precision) -> bool:
+    """Tell whether a packed matrix is so small that devices take longer to be told of a step than to make it."""
+    is_here = known.tier == "memory" and machine.kind.is_in_host_memory and precision.compute == np.float64
+    return is_here and max(known.blocks.shape) <= SMALL_ROWS and known.blocks.n_entries <= SMALL_ENTRIES
 
 
 #: Methods of plans by solver.
@@ -160,7 +177,7 @@ def _on_host(posed: Posed, problem: EigshProblem, request: Request, method: str,
     """A basis in host memory, of LAPACK where it would be the whole space."""
     if sizes.columns + sizes.block > posed.n:
         return _dense(posed, problem, request)
-    capacity, products = sizes.panels + 1, exact_products(posed)
+    capacity, products = sizes.panels + 1, None if method == "lanczos" else exact_products(posed)
     return EigshPlan(problem, request.k, request.which, method, sizes, capacity, kept_panels(request.k, sizes), products=products)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, diags_array
+from scipy.sparse import csc_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.calls.machine import Machine
@@ -111,12 +111,7 @@ class GivenProblem(AbstractProblem):
 
     def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
         """NumPy's arrays; a trace is of products alone."""
-        what = f"a basis of {plan.capacity * plan.block} vectors of {self.n} numbers"
-        check_room(plan.peak_bytes, what, "give a smaller ncv, or fewer eigenpairs")
-        precision = plan.problem.precision
-        space = OperatorSpace(self._product, self.n, block=plan.block, capacity=plan.capacity, precision=precision)
-        stack.callback(space.close)
-        return space
+        return _host_space(self._product, plan, stack)
 
     def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
         """Its own product: it is given float64."""
@@ -149,6 +144,16 @@ class GivenProblem(AbstractProblem):
         return {"shape": [self.n, self.n], "dtype": self.posed.dtype.name}
 
 
+def _host_space(product: Product, plan: EigshPlan, stack: ExitStack) -> OperatorSpace:
+    """The basis of a plan in host memory; ``stack`` closes it."""
+    n, precision = plan.problem.n, plan.problem.precision
+    what = f"a basis of {plan.capacity * plan.block} vectors of {n} numbers"
+    check_room(plan.peak_bytes, what, "give a smaller ncv, or fewer eigenpairs")
+    space = OperatorSpace(product, n, block=plan.block, capacity=plan.capacity, precision=precision)
+    stack.callback(space.close)
+    return space
+
+
 @final
 class PackedProblem(AbstractProblem):
     """A packed matrix, or an operator of one, which is multiplied on devices."""
@@ -162,7 +167,7 @@ class PackedProblem(AbstractProblem):
         """Packed once more, in host memory, with the diagonals of the operator."""
         nbytes = 16 * self._operator.matrix.nnz
         check_room(nbytes, f"a copy of A times 2^{power}", f"multiply A by that first, and eigenvalues by 2^{-power}")
-        packed = stack.enter_context(block_csr(self._times_power(power).tocsr().astype(self.posed.dtype)))
+        packed = stack.enter_context(block_csr(self._times_power(power).astype(self.posed.dtype)))
         found = PackedProblem(Operator(packed), known_of(packed), self.posed.machine, trace=self._is_traced)
         found.power = power
         return found
@@ -182,8 +187,10 @@ class PackedProblem(AbstractProblem):
         """The packed file."""
         return [("A", self._operator.matrix.path)]
 
-    def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> DeviceSpace:
-        """Vectors on devices."""
+    def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
+        """Vectors on devices, or NumPy's arrays as planned."""
+        if plan.is_small:
+            return _host_space(self._times_power(0).__matmul__, plan, stack)
         return stack.enter_context(DeviceSpace(self._operator, plan.space, trace=trace))
 
     def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
@@ -213,18 +220,20 @@ class PackedProblem(AbstractProblem):
 
     def csc(self) -> csc_array:
         """Its blocks, with the diagonals of the operator."""
-        return self._times_power(0)
+        return csc_array(self._times_power(0))
 
-    def _times_power(self, power: int) -> csc_array:
+    def _times_power(self, power: int) -> csr_array:
         """``2^power A`` in float64."""
         operator = self._operator
-        a = csc_array(operator.matrix.tocsr(), dtype=np.float64)
-        a.data = np.ldexp(a.data, power)
-        left = np.broadcast_to(np.asarray(operator.left), self.n)
-        a = diags_array(left) @ a
+        a = csr_array(operator.matrix.tocsr(), dtype=np.float64)
+        if power:
+            a.data = np.ldexp(a.data, power)
+        if operator.right is None and np.all(operator.left == 1.0) and not np.any(operator.shift):
+            return a
+        a = diags_array(np.broadcast_to(np.asarray(operator.left), self.n)) @ a
         if operator.right is not None:
             a = a @ diags_array(operator.right)
-        return csc_array(a + diags_array(np.broadcast_to(np.ldexp(operator.shift, power), self.n)))
+        return csr_array(a + diags_array(np.broadcast_to(np.ldexp(operator.shift, power), self.n)))
 
 
 class Where(NamedTuple):

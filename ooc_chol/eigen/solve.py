@@ -155,7 +155,9 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
     sigma = None if call.sigma is None else sigma_of(call.sigma, precision)
     preconditioner = None if call.preconditioner is None else Preconditioner(call.preconditioner, n)
     null = null_of(call.null, n)
-    request = Request(solver, wanted.k, wanted.which, precision, call.ncv, call.block, check=call.check, is_open=call.is_open)
+    request = Request(
+        solver, wanted.k, wanted.which, precision, call.ncv, call.block, check=call.check, is_open=call.is_open, trace=call.trace
+    )
     request = request._replace(
         null=0 if null is None else null.shape[1], is_diagonal=preconditioner is not None and preconditioner.diagonal is not None
     )
@@ -299,6 +301,10 @@ def _solved(
             if near is not None:
                 near.found.counts.add(solved.found.counts)
                 solved = near._replace(space=solved.space)
+        if solved.found.why_not and plan.is_small:  # a larger basis of wider panels gets further
+            plan, before = plan_of(problem.posed, of.request._replace(is_open=False)), solved.found.counts
+            solved = _by_lanczos(problem, plan, wanted, asked, of.degree, session, stack)
+            solved.found.counts.add(before)
     found, vectors = ascending(solved.found, solved.vectors)
     space = solved.space
     report = session.report(solved._replace(found=found), plan, wanted, problem, key)
@@ -327,6 +333,8 @@ def _key(
         more = {"preconditioner": kind, "null": of.request.null}
     elif of.sigma is not None:
         more = {"sigma": of.sigma.hex(), "inverse": "SuperLU" if call.OPinv is None else "OPinv"}
+    elif plan.is_small:
+        more = {"vectors": "host"}
     sizes = Sizes(1, problem.n) if plan.method == "dense" else plan.sizes
     how: dict[str, Any] = {"method": plan.method, "check": asked.check, "degree": of.degree, "start": asked.start}
     return arithmetic_key(matrix, of.wanted, of.request.precision, sizes, **how, devices=problem.devices, **more)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.calls.machine import Machine
@@ -19,12 +20,13 @@ from ooc_chol.calls.options import checked
 from ooc_chol.calls.progress import Progress, open_reporter
 from ooc_chol.calls.report import CallBytes, CallSeconds
 from ooc_chol.config import PAGE_BYTES, whole_number
-from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, MOST_DENSE, passes_of, real_number, start_of
+from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, MOST_DENSE, Sizes, passes_of, real_number, sizes_of, start_of
 from ooc_chol.eigen.checkpoint import TRIPLETS, Checkpoint
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key, packed_key, product_key
 from ooc_chol.eigen.lanczos import Lanczos
 from ooc_chol.eigen.operator_space import OperatorSpace
+from ooc_chol.eigen.planning import is_small
 from ooc_chol.eigen.powers import RangeError, power_of, unscaled
 from ooc_chol.eigen.session import Session
 from ooc_chol.eigen.singular import SingularTriplets, SvdsReport
@@ -50,6 +52,8 @@ from ooc_chol.sparse.transpose import transposed_rows
 
 #: Where residuals of ``B.T B`` end, relative to its largest eigenvalue: that of a value s is ``floor s_1 / s``.
 FLOOR = {Precision.FFF: 5e-7, Precision.FDF: 6e-8, Precision.DDD: 1e-14}
+#: Products with the square of a small matrix, after which its basis becomes larger.
+_BRIEFLY = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +80,12 @@ class SvdsCall:
     progress: Progress = None
     trace: bool = False
     plan: SvdsPlan | None = None
+
+    def is_for_scipy(self, known: Known, precision: Precision) -> bool:
+        """Tell whether SciPy multiplies A and its transpose, which is not packed then."""
+        if not self.is_open or self.trace or (self.plan is not None and self.plan.sides is not None):
+            return False
+        return is_small(known, Machine(self.devices, self.memory_budget, must_exist=False), precision)
 
     @property
     def is_open(self) -> bool:
@@ -116,6 +126,7 @@ class _Run(NamedTuple):
     why_not: str = ""
     is_whole: bool = False
     is_lost: bool = False  #: Whether squares lose the small values
+    sizes: Sizes | None = None  #: Of the basis where it became larger than planned
 
 
 def _asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol: float | None, max_passes: int | None) -> _Asked:
@@ -167,13 +178,12 @@ def _block_bytes(a: Known) -> int:
     return max(PAGE_BYTES, a.blocks.largest_bytes)
 
 
-def _known_sides(call: SvdsCall) -> tuple[tuple[int, int], tuple[Known, Known]]:
+def _known_sides(call: SvdsCall, a: Known) -> tuple[Known, Known]:
     """Facts of A and of its transpose, for a plan: A is read as packing would read it, and nothing is kept."""
-    if isinstance(call.A, tuple):
-        a, (shape, entries, kind) = known_of(call.A), call.A
-        return a.blocks.shape, _sides(a, known_of((tuple(shape)[::-1], entries, kind)))
     source = call.A
-    a = known_of(source, call.packed)
+    if isinstance(source, tuple):
+        shape, entries, kind = source
+        return _sides(a, known_of((tuple(shape)[::-1], entries, kind)))
     with ExitStack() as stack:
         if isinstance(source, str | os.PathLike) and is_packed_file(source):
             source = stack.enter_context(block_csr(source))
@@ -181,7 +191,7 @@ def _known_sides(call: SvdsCall) -> tuple[tuple[int, int], tuple[Known, Known]]:
         facts = facts_of_rows(rows, _block_bytes(a))
     tier = "memory" if call.packed is None else "file"
     nbytes = 0 if tier == "file" else facts.blocks.nbytes
-    return a.blocks.shape, _sides(a, Known(facts.blocks, tier, NO_DIAGONALS, facts.dtype, nbytes))
+    return _sides(a, Known(facts.blocks, tier, NO_DIAGONALS, facts.dtype, nbytes))
 
 
 def _beside(packed: AnyPath | None) -> Path | None:
@@ -200,15 +210,28 @@ class _Packed(NamedTuple):
     known: tuple[Known, Known]  #: Of B, and of its transpose
 
 
-def _packed_sides(call: SvdsCall, stack: ExitStack) -> _Packed:
-    """Pack A where it is not, and its transpose."""
+class _Small(NamedTuple):
+    """A as SciPy multiplies it, and its transpose."""
+
+    a: LinearOperator
+    known: Known  #: As it was packed
+
+
+def _packed_sides(call: SvdsCall, precision: Precision, stack: ExitStack) -> _Packed | _Small:
+    """Pack A where it is not, and its transpose unless SciPy multiplies it."""
+    how: dict[str, Any]
     if isinstance(call.A, BlockCSR):
         a, known = call.A, known_of(call.A)
     else:
         a = stack.enter_context(block_csr(call.A, store=call.packed, replace=call.replace))
         known = known_of(a)
         known = known._replace(packed_bytes=a.nbytes if known.tier == "memory" else 0)
-    how: dict[str, Any] = {"store": _beside(call.packed), "block_bytes": _block_bytes(known), "replace": call.replace}
+    if call.is_for_scipy(known, precision):
+        times = csr_array(a.tocsr(), dtype=np.float64)
+        adjoint = csr_array(times.T)
+        how = {"matmat": times.__matmul__, "rmatmat": adjoint.__matmul__, "rmatvec": adjoint.__matmul__}
+        return _Small(LinearOperator(times.shape, times.__matmul__, dtype=times.dtype, **how), known)
+    how = {"store": _beside(call.packed), "block_bytes": _block_bytes(known), "replace": call.replace}
     at = stack.enter_context(block_csr(transposed_rows(a), **how))
     beside = known_of(at)
     return _Packed(a, at, _sides(known, beside._replace(packed_bytes=at.nbytes if beside.tier == "memory" else 0)))
@@ -220,17 +243,15 @@ def _packed_sides(call: SvdsCall, stack: ExitStack) -> _Packed:
 def planned_triplets(call: SvdsCall) -> SvdsPlan:
     """Plan that :func:`ooc_chol.plan_svds` returns for such a call."""
     asked = call.asked()
+    how: dict[str, Any] = {"ncv": call.ncv, "block": call.block, "is_open": call.is_open}
     host = _refuse_operator(call.A, call)
     if host is not None:
-        plan = plan_triplets(
-            _shape_of(call.A), asked.k, asked.precision, host, None, ncv=call.ncv, block=call.block, is_open=call.is_open
-        )
+        plan = plan_triplets(_shape_of(call.A), asked.k, asked.precision, host, None, **how)
     else:
-        shape, known = _known_sides(call)
-        machine = Machine(call.devices, call.memory_budget, must_exist=False)
-        plan = plan_triplets(
-            shape, asked.k, asked.precision, machine, known, ncv=call.ncv, block=call.block, is_open=call.is_open
-        )
+        machine, known = Machine(call.devices, call.memory_budget, must_exist=False), known_of(call.A, call.packed)
+        small = known if call.is_for_scipy(known, asked.precision) else None
+        sides = None if small else _known_sides(call, known)
+        plan = plan_triplets(known.blocks.shape, asked.k, asked.precision, machine, sides, **how, small=small)
     start_of(call.v0, min(plan.shape), plan.block)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
@@ -247,22 +268,23 @@ def triplets(call: SvdsCall) -> SingularTriplets:
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
         host = _refuse_operator(call.A, call)
-        both = _packed_sides(call, stack) if host is None else None
+        both = _packed_sides(call, asked.precision, stack) if host is None else None
         ended = {"pack": time.perf_counter()}
         plan = _plan_of(call, asked, both, host)
         ended["plan"] = time.perf_counter()
         start = start_of(call.v0, min(plan.shape), plan.block)
-        if both is None:
-            sides: AbstractTwoSided = OperatorTwoSided(call.A, trace=call.trace)
+        if not isinstance(both, _Packed):
+            sides: AbstractTwoSided = OperatorTwoSided(call.A if both is None else both.a, trace=call.trace)
         else:
             b, bt = (both.a, both.at) if plan.shape[0] >= plan.shape[1] else (both.at, both.a)
             sides = stack.enter_context(PackedTwoSided(b, bt, plan, trace=call.trace))
-        key = _key(call, asked, plan, both, start)
-        checkpoint = None if call.checkpoint is None else _checkpoint(call, key, both, sides)
+        packed = both if isinstance(both, _Packed) else None
+        key = _key(call, asked, plan, packed, start)
+        checkpoint = None if call.checkpoint is None else _checkpoint(call, key, packed, sides)
         show = stack.enter_context(open_reporter(call.progress, asked.most, "svds", "pass"))
         session = Session(checkpoint=checkpoint, show=show)
         run = _in_range(sides, lambda: _run_of(sides, asked, plan, start, call, session), call.checkpoint)
-        plan = replace(plan, method="dense") if run.is_whole else plan
+        plan = replace(plan, method="dense" if run.is_whole else plan.method, sizes=run.sizes or plan.sizes)
         sides.close()
         ended["run"] = time.perf_counter()
         starts = [began, *ended.values()]
@@ -272,16 +294,16 @@ def triplets(call: SvdsCall) -> SingularTriplets:
     return replace(found, report=replace(found.report, seconds=CallSeconds(time.perf_counter() - began, parts)))
 
 
-def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | None, host: Machine | None) -> SvdsPlan:
+def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | _Small | None, host: Machine | None) -> SvdsPlan:
     """The caller's plan, where it is of this call; or one that is made now."""
-    shape, known = _shape_of(call.A) if both is None else both.a.shape, None if both is None else both.known
+    shape, known = _shape_of(call.A if both is None else both.a), both.known if isinstance(both, _Packed) else None
     sizes: dict[str, Any] = {"ncv": call.ncv, "block": call.block}
     if call.plan is not None:
         check_plan(call.plan, shape, asked.k, asked.precision, known, **sizes, devices=call.devices)
         plan = call.plan
     else:
-        machine = host or Machine(call.devices, call.memory_budget)
-        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, **sizes, is_open=call.is_open)
+        machine, small = host or Machine(call.devices, call.memory_budget), both.known if isinstance(both, _Small) else None
+        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, **sizes, is_open=call.is_open, small=small)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
 
@@ -338,7 +360,16 @@ def _run_of(
     if plan.method == "dense":
         check_room(plan.basis_bytes, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
         return _Run(dense_triplets(sides, asked.k, plan.block), is_whole=True)
-    run = _iterated(sides, asked, plan, start, call.check, session)
+    if plan.is_small:
+        brief = asked._replace(most=min(asked.most, _BRIEFLY))
+        run = _iterated(sides, brief, plan, start, call.check, session)
+        if run.why_not and run.passes >= brief.most:  # a larger basis gets further
+            larger = replace(plan, sizes=sizes_of(None, plan.block, asked.k, sides.n))
+            again, before = _iterated(sides, asked, larger, start, call.check, session), run
+            run = again._replace(passes=again.passes + before.passes, restarts=again.restarts + before.restarts)
+            run = run._replace(missed=again.missed + before.missed, sizes=larger.sizes)
+    else:
+        run = _iterated(sides, asked, plan, start, call.check, session)
     if run.is_lost and call.is_open and call.plan is None and 8 * sides.m * sides.n <= MOST_DENSE:
         return run._replace(triplets=dense_triplets(sides, asked.k, plan.block), why_not="", is_whole=True)
     return run

@@ -13,13 +13,15 @@ from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.eigen.asked import MOST_DENSE, Sizes, sizes_of
+from ooc_chol.eigen.planning import SMALL_COLUMNS
 from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.plan import MultiplyPlan
 from ooc_chol.sparse.planning import Devices, Known, check_plan_of, planned
 
-#: LAPACK takes all n triplets of m x n where k is at least n over the first, and where m n^2 is no more than the second.
-_MANY, _MOST_SMALL = 5, 100_000_000
+#: LAPACK takes all n triplets of m x n where k is at least n over the first, and where m n^2 is no more than the second, or than
+#: the third where SciPy multiplies.
+_MANY, _MOST_PACKED, _MOST_SMALL = 5, 100_000_000, 20_000_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class SvdsPlan(AbstractPlan):
     sides: SidePlans | None = None
     exact: SidePlans | None = None
     packed_bytes: int = 0
+
+    @property
+    def is_small(self) -> bool:
+        """True if SciPy multiplies a matrix that was packed."""
+        return self.sides is None and self.packed_bytes > 0
 
     @property
     def squared(self) -> str:
@@ -165,10 +172,10 @@ class SvdsPlan(AbstractPlan):
         yield "passes", "unknown: they depend on the singular values; the report counts them"
 
 
-def _is_for_lapack(shape: tuple[int, int], k: int, *, is_packed: bool) -> bool:
+def _is_for_lapack(shape: tuple[int, int], k: int, most: int) -> bool:
     """Tell whether all triplets by LAPACK are predicted to take no more time than some by Lanczos, on the host."""
     m, n = max(shape), min(shape)
-    return 8 * m * n <= MOST_DENSE and (_MANY * k >= n or (is_packed and m * n * n <= _MOST_SMALL))
+    return 8 * m * n <= MOST_DENSE and (_MANY * k >= n or m * n * n <= most)
 
 
 def plan_triplets(
@@ -181,10 +188,11 @@ def plan_triplets(
     ncv: int | None = None,
     block: int | None = None,
     is_open: bool = False,
+    small: Known | None = None,
 ) -> SvdsPlan:
     """The plan for B and its transpose, or for an A that multiplies by itself, on the host.
 
-    ``is_open`` lets LAPACK take all triplets where that is predicted to be faster.
+    ``is_open`` lets LAPACK take all triplets where that is predicted to be faster; ``small`` is an A that SciPy multiplies.
 
     Raises ``BudgetError`` and ``ValueError``.
     """
@@ -193,14 +201,16 @@ def plan_triplets(
         raise ValueError(f"k is {k}, but the smaller side of A is {n}: ask for at most {n}")
     # Passes over A cost more than columns do from files, and on GPUs.
     is_cheap = known is None or (machine.kind.is_in_host_memory and all(each.tier == "memory" for each in known))
+    ncv = ncv if small is None else k + SMALL_COLUMNS
     sizes, widest = sizes_of(ncv, block, k, n), 2 if is_cheap else 8
     if block is None and sizes.block > widest:
         sizes = sizes_of(ncv, widest, k, n)
-    is_dense = is_open and is_cheap and _is_for_lapack(shape, k, is_packed=known is not None)
+    is_dense = is_open and is_cheap and _is_for_lapack(shape, k, _MOST_SMALL if small else _MOST_PACKED if known else 0)
     is_dense = is_dense and 3 * 8 * shape[0] * shape[1] <= machine.budget_bytes
     method = "dense" if is_dense or sizes.columns + sizes.block > n else "lanczos"
     if known is None:
-        plan = SvdsPlan(shape, k, precision, method, sizes, ("host:0",), machine.budget_bytes)
+        unpacked = 0 if small is None else small.packed_bytes + 16 * small.blocks.n_entries
+        plan = SvdsPlan(shape, k, precision, method, sizes, ("host:0",), machine.budget_bytes, packed_bytes=unpacked)
     else:
         sides, exact = (_sides(known, sizes.block, each, machine) for each in (precision, Precision.DDD))
         devices = max((sides.forward.devices, sides.adjoint.devices), key=len)

@@ -9,7 +9,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 import ooc_chol as oc
 from tests.host.eigen_matrices import adjacency, check_pairs, most_wanted, with_spectrum
-from tests.inside.eigen import planning
+from tests.inside.eigen import asked, planning, svds
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
 
@@ -48,6 +48,74 @@ def test_operators_and_larger_matrices_are_not_taken_for_few_pairs():
     assert oc.plan_eigsh(aslinearoperator(a[:300][:, :300]), 5).method == "lanczos"
     assert oc.plan_eigsh(((6000, 6000), 30_000, "fp64"), 3000, **HOST).method == "lanczos"
     assert oc.plan_eigsh(((800, 800), 3000, "fp64"), 6, devices="host:0", memory_budget="12 MiB").method == "lanczos"
+
+
+def scaled(a):
+    """An operator of a packed matrix with diagonals on all sides, and the same for SciPy."""
+    d = np.linspace(0.5, 2.0, a.shape[0])
+    packed = oc.Operator(oc.block_csr(a), left=d, right=d, shift=-d)
+    return packed, scipy.sparse.diags_array(d) @ a @ scipy.sparse.diags_array(d) - scipy.sparse.diags_array(d)
+
+
+@pytest.mark.parametrize("which", ["LM", "LA", "SA"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8"])
+@pytest.mark.parametrize("make", [lambda a: (a, a), lambda a: (oc.block_csr(a), a), scaled])
+def test_scipy_multiplies_small_matrices_in_memory(make, dtype, which):
+    given, a = make(adjacency(700, 2800, 1).astype(dtype))
+    pairs, values = oc.eigsh(given, 6, which=which, **HOST), np.linalg.eigvalsh(a.toarray().astype(float))
+    plan = pairs.report.plan
+    assert plan.method == "lanczos" and plan.basis is plan.products is None and "all in host memory" in str(plan)
+    assert plan.figures() == oc.plan_eigsh(given, 6, which=which, **HOST).figures()
+    assert (plan.block, plan.ncv) == (2, 6 + planning.SMALL_COLUMNS)
+    check_pairs(a, pairs, pairs.report.tol)
+    assert np.abs(pairs.eigenvalues - most_wanted(values, 6, which)).max() <= pairs.report.tol * pairs.report.scale
+    other = oc.eigsh(given, 6, which=which, block=2, ncv=plan.ncv, **HOST).report
+    assert other.plan.basis is not None and other.key != pairs.report.key
+
+
+def test_a_small_basis_that_falls_short_is_followed_by_a_larger_one(monkeypatch):
+    monkeypatch.setattr(asked, "_DEFAULT_PASSES", 500)
+    path = scipy.sparse.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000)).tocsr()
+    pairs, exact = oc.eigsh(path, 2, which="LA", **HOST), 2 + 2 * np.cos(np.pi * np.array([2, 1]) / 1001)
+    assert pairs.report.plan.basis is not None and pairs.report.block == 8 and pairs.report.passes > 500
+    assert np.abs(pairs.eigenvalues - exact).max() <= pairs.report.bounds.max()
+
+
+def test_a_small_basis_of_triplets_that_falls_short_is_followed_by_a_larger_one(monkeypatch):
+    monkeypatch.setattr(svds, "_BRIEFLY", 100)
+    differences = scipy.sparse.diags_array([1.0, -1.0], offsets=[0, 1], shape=(600, 601)).tocsr()
+    triplets = oc.svds(differences, 2, **HOST)
+    assert triplets.report.passes > 100 and triplets.report.plan.ncv == 98 and "basis of 98 columns" in str(triplets.report)
+    exact = 2 * np.cos(np.pi * np.array([2, 1]) / 1202)
+    assert np.abs(triplets.s - exact).max() <= triplets.report.tol * exact[-1]
+
+
+def test_devices_multiply_what_is_larger_traced_or_in_a_file(tmp_path):
+    a = adjacency(1500, 6000, 1)
+    assert oc.plan_eigsh(a, 6, **HOST).basis is None
+    assert oc.plan_eigsh(a, 6, trace=True, **HOST).basis is not None and oc.eigsh(a, 6, trace=True, **HOST).trace is not None
+    assert oc.plan_eigsh(a, 6, precision="FFF", **HOST).basis is not None
+    with oc.block_csr(a, store=tmp_path / "a.oocsr") as packed:
+        assert oc.plan_eigsh(packed, 6, **HOST).basis is not None and oc.plan_svds(packed, 6, **HOST).sides is not None
+    for n, entries in ((planning.SMALL_ROWS + 1, 50_000), (5000, planning.SMALL_ENTRIES + 1)):
+        assert oc.plan_eigsh(((n, n), entries, "fp64"), 6, **HOST).basis is not None
+        assert oc.plan_svds(((n, n), entries, "fp64"), 6, **HOST).sides is not None
+    assert oc.plan_svds(a, 6, trace=True, **HOST).sides is not None and oc.svds(a, 6, trace=True, **HOST).trace is not None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8"])
+@pytest.mark.parametrize("shape", [(1200, 700), (700, 1200)])
+def test_scipy_multiplies_both_sides_of_small_matrices(shape, dtype):
+    a = (20 * scipy.sparse.random_array(shape, density=0.01, rng=np.random.default_rng(0))).astype(dtype).tocsr()
+    triplets = oc.svds(a, 5, **HOST)
+    plan = triplets.report.plan
+    assert plan.sides is None and plan.method == "lanczos" and (plan.block, plan.ncv) == (2, 6 + planning.SMALL_COLUMNS)
+    assert plan.figures() == oc.plan_svds(a, 5, **HOST).figures() and plan.packed_bytes > 16 * a.nnz
+    s = np.linalg.svd(a.toarray().astype(float), compute_uv=False)[:5]
+    assert np.abs(triplets.s[::-1] - s).max() <= triplets.report.tol * s[0]
+    assert triplets.residuals.max() <= triplets.report.tol
+    with oc.block_csr(a) as packed:
+        assert np.array_equal(oc.svds(packed, 5, plan=oc.plan_svds(packed, 5, **HOST)).s, triplets.s)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -91,5 +159,5 @@ def test_few_triplets_of_larger_matrices_are_not_lapacks():
     a = scipy.sparse.random_array((2000, 900), density=0.01, rng=np.random.default_rng(0)).tocsr()
     assert oc.plan_svds(a, 5, **HOST).method == "lanczos"
     assert oc.plan_svds(a, 300, **HOST).method == "dense"
-    assert oc.plan_svds(a[:200], 5, **HOST).method == "dense"
-    assert oc.plan_svds(a[:200], 5, max_passes=900, **HOST).method == "lanczos"
+    assert oc.plan_svds(a[:150, :800], 5, **HOST).method == "dense"
+    assert oc.plan_svds(a[:150, :800], 5, max_passes=900, **HOST).method == "lanczos"

@@ -23,9 +23,11 @@ NAMES = {
     "ooc_chol.eigen.wanted": ("Wanted",),
 }
 MODULES = {
+    "asked": "ooc_chol.eigen.asked",
     "early_array": "ooc_chol.eigen.early_array",
     "lanczos": "ooc_chol.eigen.lanczos",
     "planning": "ooc_chol.eigen.planning",
+    "svds": "ooc_chol.eigen.svds",
     "svds_plan": "ooc_chol.eigen.svds_plan",
 }
 

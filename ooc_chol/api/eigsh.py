@@ -108,15 +108,7 @@ def eigsh(
     precision : Precision or str, optional
         Types of vectors, products and sums: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF for an A of float32, else DDD.
     method : {"auto", "lanczos", "lobpcg"}
-<<<<<<< HEAD
         Block Lanczos with thick restarts, or LOBPCG for one end of the spectrum. By default what suits, LAPACK included.
-=======
-        Block Lanczos with thick restarts, or on the host, where no option of it is given, all pairs by LAPACK where that is
-        predicted to be faster: of matrices of up to 400 rows, and for k of n / 10 or more; or LOBPCG, for the smallest or
-        largest eigenvalues, which is chosen where ``preconditioner`` or ``null`` is given. Where products lead nowhere, since
-        wanted eigenvalues are tiny beside the largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its
-        inverse in float64.
->>>>>>> d38d0c1f (eigsh, svds: SciPy multiplies small matrices on the host, with a basis in host memory)
     tol : float, optional
         Largest residual relative to the largest eigenvalue; by default 1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. 0 is the least
         that each reaches: 1e-12, 1e-7 and 1e-6.
@@ -124,14 +116,8 @@ def eigsh(
         Columns of the basis, rounded up to whole panels; by default ``k + 96``, or ``k + 48`` of a small matrix. Where they would
         be n, LAPACK computes all pairs.
     block : {1, 2, 4, 8}, optional
-<<<<<<< HEAD
         Columns that are multiplied together; more need fewer passes over A and find copies of multiple eigenvalues. By default
         the fastest by prediction.
-=======
-        Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
-        default the one that :func:`plan_eigsh` predicts to be fastest, of those with ``12 block <= ncv - k``, and 2 of a small
-        matrix.
->>>>>>> d38d0c1f (eigsh, svds: SciPy multiplies small matrices on the host, with a basis in host memory)
     degree : int or None
         Degree of a Chebyshev filter, of ``which="LA"`` and ``"SA"``; 1 is none, and None lets the first restart choose.
     v0 : (n,) or (n, m) array_like, optional
@@ -181,12 +167,11 @@ def eigsh(
 
     Notes
     -----
-<<<<<<< HEAD
     Residuals are computed in float64, with one more product. The check is a test and no proof: an eigenvalue may still be missed
     whose vectors random ones do not lead to.
 
-    On the host LAPACK computes all pairs of up to 800 rows, and for k of n / 10 or more, where no option of another method is
-    given. LOBPCG is chosen by ``preconditioner`` or ``null``. With ``null``, a semidefinite A of 2,000 to 50,000 rows on the host
+    On the host LAPACK computes all pairs of up to 400 rows, and for k of n / 10 or more, where no option of another method is
+    given. SciPy multiplies a packed matrix of up to 10,000 rows and 524,288 entries in memory. LOBPCG is chosen by ``preconditioner`` or ``null``. With ``null``, a semidefinite A of 2,000 to 50,000 rows on the host
     and no option of LOBPCG, the inverse takes its place where its factor is small. Where products lead nowhere, as wanted
     eigenvalues are tiny, ``"auto"`` goes over to the inverse too.
 
@@ -194,13 +179,6 @@ def eigsh(
     ``A - sigma I`` is singular, a shift beside sigma is factored (``report.sigma``). With ``M``, ``OPinv`` solves with
     ``A - sigma M``, and residuals are in the norm of its inverse. A complex A is solved by its real form of order 2 n: plans and
     counts are of that form.
-=======
-    A packed matrix is small if it has up to 10,000 rows and 524,288 entries in memory, on the host, and no option of Lanczos is
-    given: SciPy multiplies then, which takes less time than it takes to tell threads.
-
-    Residuals of all pairs that are returned are computed in float64, with one more product. The check is a test and no proof: an
-    eigenvalue may still be missed whose vectors random ones do not lead to in 10 products.
->>>>>>> d38d0c1f (eigsh, svds: SciPy multiplies small matrices on the host, with a basis in host memory)
 
     Examples
     --------

@@ -171,9 +171,10 @@ def eigsh(
     whose vectors random ones do not lead to.
 
     On the host LAPACK computes all pairs of up to 400 rows, and for k of n / 10 or more, where no option of another method is
-    given. SciPy multiplies a packed matrix of up to 10,000 rows and 524,288 entries in memory. LOBPCG is chosen by ``preconditioner`` or ``null``. With ``null``, a semidefinite A of 2,000 to 50,000 rows on the host
-    and no option of LOBPCG, the inverse takes its place where its factor is small. Where products lead nowhere, as wanted
-    eigenvalues are tiny, ``"auto"`` goes over to the inverse too.
+    given. SciPy multiplies a packed matrix of up to 10,000 rows and 524,288 entries in memory. LOBPCG is chosen by
+    ``preconditioner`` or ``null``. With ``null``, a semidefinite A of 2,000 to 50,000 rows on the host and no option of LOBPCG,
+    the inverse takes its place where its factor is small. Where products lead nowhere, as wanted eigenvalues are tiny, ``"auto"``
+    goes over to the inverse too.
 
     With ``sigma`` SuperLU factors on the host, in float64, within ``memory_budget``. A ``LinearOperator`` needs ``OPinv``. Where
     ``A - sigma I`` is singular, a shift beside sigma is factored (``report.sigma``). With ``M``, ``OPinv`` solves with

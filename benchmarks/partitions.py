@@ -118,6 +118,9 @@ PARTITIONERS: dict[str, tuple[str, Callable[[Graph, How], Ready]]] = {
 #: Those that a seed makes no difference to, but for the start of k-means: one run is enough.
 SAME_FOR_ANY_SEED = frozenset(name for name in PARTITIONERS if name.startswith("scikit-learn"))
 
+#: Those that pages leave out: they cut and take about what another one does.
+IN_THE_FILE_ALONE = frozenset(["scikit-learn lobpcg"])
+
 
 def installed() -> list[str]:
     """Partitioners whose packages are there."""
@@ -182,7 +185,7 @@ def measured(options: Options) -> dict[str, Any]:
 def tables(graphs: Mapping[str, Any]) -> dict[str, str]:
     """The tables of a document: cuts, and seconds."""
     ordered = sorted(graphs, key=lambda graph: _edges(graphs[graph]))
-    names = [name for name in PARTITIONERS if any(name in rows for rows in graphs.values())]
+    names = [name for name in PARTITIONERS if any(name in rows for rows in graphs.values()) and name not in IN_THE_FILE_ALONE]
     cuts = [["graph", "edges", *names]]
     cuts += [[graph, f"{_edges(graphs[graph]):,}", *(_cut(graphs[graph][name]) for name in names)] for graph in ordered]
     cuts.append(["ratio to METIS", "", *(_ratio(graphs, name) for name in names)])

@@ -16,6 +16,7 @@ BUDGET = 64 << 30
 @pytest.fixture(autouse=True)
 def four_gpus(monkeypatch):
     monkeypatch.setattr(type(CUDA), "names", lambda self: tuple(f"cuda:{number}" for number in range(4)))
+    monkeypatch.setattr(type(CUDA), "gpu_facts", lambda self, name: None)  # the rates are given
     KEPT_PLANS.clear()
     yield
     KEPT_PLANS.clear()

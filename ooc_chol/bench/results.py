@@ -131,13 +131,20 @@ def machine(with_gpus: bool) -> dict[str, Any]:
         "threads": current_threads(),
         "python": platform.python_version(),
     }
-    for name in _PACKAGES:
-        try:
-            about[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    about |= versions(_PACKAGES)
     if with_gpus:
         from ooc_chol.bench.cuda import devices
 
         about |= devices.versions()
     return about
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of those of the packages that are installed."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

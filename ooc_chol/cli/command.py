@@ -125,6 +125,12 @@ def _devices(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
+def _report(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.report import add_arguments
+
+    add_arguments(parser)
+
+
 def _completion(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.cli.completion import add_arguments
 
@@ -192,6 +198,7 @@ _COMMANDS = {
     "svds": _Command("find the largest singular triplets of sparse matrices, with their residuals", _svds),
     "trace": _Command("look at the trace of a run: in the Perfetto viewer, or as a text", _trace),
     "devices": _Command("list the devices and their memory", _devices),
+    "report": _Command("print what an issue needs: machine, versions and a plan, as text", _report),
     "bench": _Command("measure this machine, and this package on it", _bench),
     "geostat": _Command("fit a covariance by exact maximum likelihood, and predict (kriging)", _geostat),
     "spectral": _Command("cut graphs into parts, and images into segments", _spectral),

@@ -10,4 +10,5 @@ FORCE = "--force"
 
 REPORT_FORMAT = "ooc-chol factor report"
 REPORTS = tb.FileKind("report of ooc-chol factor", f'{{\n "format": "{REPORT_FORMAT}"'.encode(), endings=(".json",))
+ISSUE_REPORTS = tb.FileKind("report of ooc-chol report", b"Report of ooc-chol\n", endings=(".txt", ".md"))
 PICTURES = tb.FileKind("picture of ooc-chol plan", SVG_MARK.encode(), anywhere=True)

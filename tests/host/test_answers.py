@@ -25,6 +25,7 @@ RUNS = {
     "factor": ("factor a.npy --store L.ooc --check", "logdet"),
     "verify": ("verify kept.ooc", "files"),
     "devices": ("devices", "devices"),
+    "report": ("report --n 500 --output machine.txt", "cuda_problem"),
     "sparse make": ("sparse make rmat --scale 6 --output made.oocsr", "nnz"),
     "sparse pack": ("sparse pack edges.txt --output packed.oocsr", "counts"),
     "sparse info": ("sparse info kept.oocsr --verify", "is_whole"),

@@ -111,6 +111,7 @@ WRITERS = {
     "--trace": Writer(by_shell(*FACTOR, "--store", "L", "--trace"), ".pftrace", (".gz",)),
     "--report": Writer(by_shell(*FACTOR, "--store", "L", "--report"), ".json"),
     "--picture": Writer(by_shell(*PICTURE), ".svg"),
+    "--output": Writer(by_shell("report", "--matrix", "a.npy", "--output"), ".txt", (".md",)),
 }
 every_writer = pytest.mark.parametrize("name", WRITERS)
 

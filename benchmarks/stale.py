@@ -1,9 +1,9 @@
 """Results that are older than a change of the code that they measure.
 
-``ROOMS`` has the rooms of the package that a folder of results measures. A result is as old as the commit that it holds, or, where
-that is not said or not in this repository, as the commit that brought its file. What changed in its rooms since is counted in
-commits, but for those whose subject begins with ``docs:``, and the newest is named: whether it changes a figure, a reader judges.
-Code of CUDA does not count for results of the host, whose names say ``host``.
+``ROOMS`` has the rooms of the package that a folder of results measures. A result is as old as the commit that it holds, or,
+where that is not said or not in this repository, as the commit that brought its file. What changed in its rooms since is
+counted in commits, but for those whose subject begins with ``docs:``, and the newest is named: whether it changes a figure, a
+reader judges. Code of CUDA does not count for results of the host, whose names say ``host``.
 """
 
 from __future__ import annotations

@@ -305,21 +305,21 @@ class Bench:
 
 @contextmanager
 def workers(asked: Options, count: int) -> Iterator[Way]:
-    """The way of so many workers: of one device, or each of one of several, which it alone sees."""
+    """The way of so many workers: of one device, or of several that are dealt out among them, each of which sees its own."""
     import psutil
     from distributed import Client, LocalCluster
 
     devices, seen = len(asked.devices), asked.devices
     with ExitStack() as opened:
         if devices > 1:
-            seen = (f"{device_kind(asked.devices[0]).name}:0",)
+            seen = tuple(asked.devices[: max(1, devices // count)])
             client = opened.enter_context(oc.open_cluster(f"local:{count}"))
         else:
             # Dask's own "auto" goes by threads: of 16 cores a worker with one thread would get a sixteenth.
             memory = psutil.virtual_memory().total // count if asked.memory_limit == "auto" else asked.memory_limit
             how = {"threads_per_worker": 1, "resources": {"GPU": 1}, "dashboard_address": "127.0.0.1:0", "memory_limit": memory}
             client = opened.enter_context(Client(opened.enter_context(LocalCluster(n_workers=count, security=True, **how))))
-        yield Way(f"{count} worker{'s' * (count > 1)}", seen, count, count // devices, client)
+        yield Way(f"{count} worker{'s' * (count > 1)}", seen, count, max(1, count // devices), client)
 
 
 def all_lines(benches: Sequence[Bench], way: Way) -> Iterator[Told]:
@@ -334,7 +334,7 @@ TAKES_gpu = {"n": [65536], "tile_size": 2048, "engines": ("native", "residue"), 
 
 def options_gpu(parser: Parser) -> None:
     """Add what the case takes."""
-    words = "numbers of them (default: 1 2, or one for each of several devices)"
+    words = "numbers of them (default: 1 2, or one with all of several devices, and one for each)"
     parser.add_argument("--workers", type=int, nargs="+", help=words)
     parser.add_argument("--memory-budget", default="40 GB", help="of each device, for all workers on it together")
     parser.add_argument("--memory-limit", default="auto", help="of each worker's process, on one device (default: an even part)")
@@ -345,23 +345,23 @@ def check(options: Options) -> None:
     """Refuse options that do not go together."""
     options.devices = resolve_devices(options.devices)
     count, kind = len(options.devices), device_kind(options.device).name
-    options.workers = options.workers or ([1, 2] if count == 1 else [count])
+    options.workers = options.workers or ([1, 2] if count == 1 else [1, count])
     if count == 1:
         return
     if options.devices != tuple(f"{kind}:{number}" for number in range(count)):
         raise ValueError(f"several devices are {kind}:0 and those that follow; for other GPUs set CUDA_VISIBLE_DEVICES")
-    if wrong := [each for each in options.workers if each < 1 or each % count]:
+    if wrong := [each for each in options.workers if each < 1 or (each % count and count % each)]:
         raise ValueError(f"{wrong[0]} workers cannot be dealt out evenly over {count} devices")
     if options.memory_limit != "auto":
         raise ValueError("workers of several devices have even parts of the machine's memory: leave --memory-limit out")
 
 
 def run_gpu(options: Options) -> Iterator[Told]:
-    """A factorization by workers with GPUs of this machine, beside one process on them: workers that share one, or one for each.
+    """A factorization by workers with GPUs of this machine, beside one process on them.
 
     All take the same matrix, an exponential covariance on a line that is made on the GPU. With several devices one process has
-    all of them, and workers, a process each, are dealt out over them as ``oc.open_cluster("local")`` does it: each sees one
-    GPU. All have the same memory on each device: workers of one an even part of it. L stays in the workers' memory, or that of
+    all of them, and so has one worker; they are dealt out to several, a process each, as ``oc.open_cluster("local:2")`` does it.
+    All have the same memory on each device: workers of one an even part of it. L stays in the workers' memory, or that of
     the process. Before the runs that count each way has one of a small matrix, and one of the large one. With several devices,
     and if time is left, one run of one process on the first of them alone comes last, for its bits.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from logging import ERROR
@@ -33,7 +33,7 @@ def open_cluster(where: str) -> Iterator[Any]:
     Parameters
     ----------
     where : str
-        ``"local"`` starts a worker for each GPU of this machine, or without GPUs one for each core; ``"local:4"`` starts four.
+        ``"local"`` starts one worker with all GPUs of this machine, or without GPUs one for each core; ``"local:4"`` starts four.
         ``"slurm"`` submits one job of Slurm by what ``jobqueue.yaml`` says, ``"slurm:16"`` sixteen. Anything else is the address
         of a scheduler that runs, such as ``"tcp://head:8786"``.
 
@@ -53,9 +53,11 @@ def open_cluster(where: str) -> Iterator[Any]:
 
     Notes
     -----
-    Workers on this machine are processes with a thread each, which share what memory is free; the first GPU that a worker sees is
-    its own. Whoever reaches a scheduler of Dask runs code as its owner: what is started here takes nobody without the
-    certificate that is made for it, which the client has. On this machine nothing listens beyond loopback.
+    Workers on this machine are processes with a thread each, which share what memory is free. GPUs are dealt out to them, and a
+    worker sees its own alone; where there are more workers than GPUs, some share one.
+
+    Whoever reaches a scheduler of Dask runs code as its owner: what is started here takes nobody without the certificate that is
+    made for it, which the client has. On this machine nothing listens beyond loopback.
 
     Examples
     --------
@@ -92,7 +94,7 @@ def _certificates() -> Any:
 
 
 def _local(count: int | None, opened: ExitStack) -> Any:
-    """Workers on this machine, a process each: one for each GPU, which it alone sees, or one for each core."""
+    """Workers on this machine, a process each: one with all GPUs, several to which they are dealt out, or one for each core."""
     distributed, gpus, security = distributed_package(), cuda_names(None), _certificates()
     if not gpus:
         cluster = distributed.LocalCluster(
@@ -105,20 +107,28 @@ def _local(count: int | None, opened: ExitStack) -> Any:
             silence_logs=ERROR,
         )
         return opened.enter_context(cluster)
-    seen = visible_gpus(len(gpus))
-    count = count or len(seen)
+    seen, count = visible_gpus(len(gpus)), count or 1
     closed = {"host": _LOOPBACK, "protocol": "tls://", "security": security}
     # By itself Dask gives a worker as large a part of the memory as it has of the cores: with one thread hardly any.
     each = {**closed, "nthreads": 1, "resources": {GPU_RESOURCE: 1}, "memory_limit": distributed.system.MEMORY_LIMIT // count}
     workers = {
         number: {
             "cls": distributed.Nanny,
-            "options": {**each, "env": {"CUDA_VISIBLE_DEVICES": seen[number % len(seen)]}},
+            "options": {**each, "env": {"CUDA_VISIBLE_DEVICES": ",".join(dealt(seen, number, count))}},
         }
         for number in range(count)
     }
     scheduler = {"cls": distributed.Scheduler, "options": {**closed, "dashboard_address": _PAGES}}
     return opened.enter_context(distributed.SpecCluster(workers, scheduler, security=security, silence_logs=ERROR))
+
+
+def dealt(gpus: Sequence[str], worker: int, workers: int) -> Sequence[str]:
+    """GPUs that a worker is to see: its share of them, or one that others see as well.
+
+    >>> dealt("0123", 0, 1), dealt("0123", 1, 2), dealt("01", 2, 4)
+    ('0123', '13', '0')
+    """
+    return gpus[worker % len(gpus) :: workers]
 
 
 def _slurm(jobs: int, opened: ExitStack) -> Any:

@@ -1,0 +1,120 @@
+"""All measurements that README and documents quote of one kind of machine, one after the other, in at most 25 minutes.
+
+    python -m benchmarks release --gpus 0          # the host alone
+    python -m benchmarks release --gpus 1 --name h200
+    python -m benchmarks release --gpus 1 --list   # what would run, and its seconds
+
+Each command writes its own result file. Beside them ``release/NAME.json`` says which commands ran at which commit, for how long
+and how they ended. The same call goes on where one before was stopped: what ended well at this commit is not measured again.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.running import Options, Parser, head, seconds_of
+
+FOLDER = "release"
+#: A command may take so many times its expected seconds, and this long at least, before it is stopped.
+_PATIENCE, _LEAST_PATIENCE = 3, 60
+TAKES = {"minutes": 25.0, "list": False}
+
+
+class Command(NamedTuple):
+    """What is run by ``python -m``, and the seconds that it is expected to take."""
+
+    words: str
+    seconds: int
+
+
+COMMANDS: dict[int, tuple[Command, ...]] = {
+    0: (
+        Command("benchmarks whole_calls host --name host-2-cores --force", 120),
+        Command("benchmarks systems --devices host:0 --name host-systems --force", 300),
+        Command("benchmarks host_fp64 --force", 240),
+        Command("benchmarks planning --name planning --force", 60),
+    ),
+    1: (
+        Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g h200-residue-163840-48g", 240),
+        Command("ooc_chol bench suite native-1gpu --only h200-native-131072-24g", 140),
+        Command("benchmarks residue_products --name h200-registers --repeats 2 --force", 180),
+        Command("benchmarks whole_calls cupy --name h200-cupy --force", 90),
+        Command("benchmarks whole_calls numpy --name h200-numpy --force", 90),
+        Command("benchmarks whole_calls function --name h200-function-65536 --force", 60),
+        Command("benchmarks matrix_types --types complex128 float32 --engines residue native --places host --force", 150),
+        Command("benchmarks eigen in-core --scales 22 25 --name h200-25 --force", 120),
+        Command("benchmarks segments --devices cuda:0 --solvers first whole --images coins --name h200-segments --force", 90),
+        Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 200),
+        Command("benchmarks diff_gpu --name h200 --force", 140),
+    ),
+    2: (
+        Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --name h200x2 --force", 480),
+        Command("benchmarks eigen two --name h200x2 --force", 120),
+    ),
+    4: (
+        Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --name h200x4 --force", 700),
+        Command("ooc_chol bench suite multi-gpu --only h200x4-residue-163840 h200x4-native-163840", 300),
+    ),
+}
+
+
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument(
+        "--gpus", type=int, choices=sorted(COMMANDS), required=True, help="GPUs of the machine; 0 for the host alone"
+    )
+
+
+def usual_name(options: Options) -> str:
+    """Name of the file where none is given."""
+    return f"gpus-{options.gpus}" if options.gpus else "host"
+
+
+def files(options: Options) -> Iterator[str]:
+    """None that must not be there: a run goes on where one before was stopped."""
+    return iter(())
+
+
+def run(options: Options) -> int:
+    """Run what is not done, as far as there is time for it; the exit status tells whether all is done."""
+    commands, left = COMMANDS[options.gpus], 60 * options.minutes
+    if options.list:
+        print(*(f"{each.seconds:5} s  python -m {each.words}" for each in commands), sep="\n")
+        print(f"{sum(each.seconds for each in commands):5} s in all")
+        return 0
+    options.devices = ("cuda:0",) if options.gpus else ("host:0",)
+    options.force, commit = True, head(options.name, options.on_gpu)["commit"]
+    done = _done(options, commit)
+    for command in commands:
+        if command.words in done:
+            continue
+        if command.seconds > left:
+            print(f"not begun, as {left:.0f} s are left: {command.words}", flush=True)
+            continue
+        took, status = seconds_of(lambda command=command: _status(command))
+        left -= took
+        print(f"{took:7.1f} s, status {status}: {command.words}", flush=True)
+        done[command.words] = {"commit": commit, "seconds": took, "status": status}
+        options.write({"gpus": options.gpus, "commands": done})
+    return int(any(done.get(each.words, {"status": 1})["status"] != 0 for each in commands))
+
+
+def _done(options: Options, commit: str) -> dict[str, Any]:
+    """What ended well at this commit, by the command's words."""
+    if not Path(options.output, f"{options.name}.json").exists():
+        return {}
+    before: dict[str, Any] = options.read()["commands"]
+    return {words: each for words, each in before.items() if each["commit"] == commit and each["status"] == 0}
+
+
+def _status(command: Command) -> int | str:
+    """How a command ended: its exit status, or that it was stopped."""
+    try:
+        limit = max(_LEAST_PATIENCE, _PATIENCE * command.seconds)
+        return subprocess.run([sys.executable, "-m", *command.words.split()], check=False, timeout=limit).returncode
+    except subprocess.TimeoutExpired:
+        return f"stopped after {limit} s"

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+import ooc_chol as oc
+from tests.entries import Entries
 from tests.host.matrices import FAMILIES
 from tests.host.window_blocks import dense, made_block, made_blocks, needed, run_of
-from tests.inside.cluster import BlockGrid, BlockPlace, RowDistances, resident_tiles, task_room
+from tests.inside.cluster import (
+    BlockGrid,
+    BlockPlace,
+    ClusterFacts,
+    PartCost,
+    RowDistances,
+    WorkerRates,
+    rates,
+    resident_tiles,
+    task_room,
+)
 from tests.inside.hardware import HostKind
 from tests.inside.interfaces import AbstractDeviceMemory
 from tests.inside.memory import RELEASER
-from tests.inside.tasks import Link
+from tests.inside.precision import FP64
+from tests.inside.tasks import Link, TileGrid
 
-pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
 
 #: Order and tile size: ten tile rows, the last one short; tile rows of a block.
 N, NB, HEIGHT = 154, 16, 3
@@ -151,6 +166,68 @@ def test_another_run_an_error_and_the_word_of_the_client_end_it(memory):
     with pytest.raises(np.linalg.LinAlgError):
         made_block(run, grid, -a, BlockPlace(0, 0), [])
     assert not memory
+
+
+def on_worker(is_on: bool, dask_worker=None) -> int:
+    """Let the host of a worker keep tiles as a GPU does, or no longer; how many pieces of memory it has kept until now."""
+
+    class OnWorker(AbstractDeviceMemory):
+        def __init__(self, device, nbytes):
+            self.device, self.nbytes, self.bytes = device, nbytes, np.empty(nbytes, np.uint8)
+            HostKind.pieces.append(self)
+
+        address = property(lambda self: self.bytes.ctypes.data)
+        read = write = None
+
+        def array(self, offset, shape, dtype):
+            return np.ndarray(shape, dtype, buffer=self.bytes, offset=offset)
+
+        def close(self):
+            self.bytes = None
+
+    if is_on:
+        HostKind.plain_keep, HostKind.pieces = HostKind.keep, []
+        HostKind.keep = lambda self, name, nbytes: OnWorker(name, nbytes)
+        return 0
+    HostKind.keep = HostKind.plain_keep
+    assert all(piece.bytes is None for piece in HostKind.pieces), "memory is left when the run is over"
+    return len(HostKind.pieces)
+
+
+def test_on_a_cluster_devices_keep_tiles_until_all_are_made(two_workers, monkeypatch):
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    source, how = oc.from_function(len(A), Entries(A)), {"tile_size": NB, "devices": "host:0", "client": two_workers}
+    with oc.cholesky(source, **how) as factor:
+        expected, plain = np.asarray(factor).tobytes(), factor.report
+    monkeypatch.setattr(ClusterFacts, "copies", True)
+    two_workers.run(on_worker, True)
+    try:
+        with oc.cholesky(source, **how) as factor:
+            assert np.asarray(factor).tobytes() == expected
+    finally:
+        pieces = two_workers.run(on_worker, False)
+    assert set(pieces.values()) == {1}
+    report = factor.report
+    assert report.link_bytes["fetch"] <= report.network_bytes < plain.link_bytes["fetch"]  # what others have made, once
+    assert report.to_dict()["link_bytes"]["write"] == report.plan.stored_bytes
+
+
+def test_a_plan_counts_what_stays_on_the_devices():
+    grid = TileGrid(64, 8)
+    of_l = sum(8 * grid.entries(i, j) for i, j in grid.tiles())
+    state = SimpleNamespace(devices=("cuda:0", "cuda:1"))
+
+    def share(budget: int, *, copies: bool = True) -> float | None:
+        options = SimpleNamespace(memory_budget=budget)
+        return rates._kept_share(SimpleNamespace(copies=copies, options=options, workers={1: state, 2: state}), grid, FP64)
+
+    assert share(1 << 20) == 1.0 and share(1 << 20, copies=False) is None
+    assert share(of_l // 4) == pytest.approx(0.5, rel=0.01)
+    cost = PartCost(1e9, 0.0, 10**9)
+    seconds = [cost.seconds(WorkerRates(1, 1e10, None, 1e9, kept)) for kept in (None, 0.5, 0.95)]
+    assert seconds == pytest.approx([1.0, 0.5, 0.1])
 
 
 def test_rows_that_come_again_first_are_nearest():

@@ -9,6 +9,7 @@ NAMES = {
     "ooc_chol.cluster.columns": ("column_seconds",),
     "ooc_chol.cluster.connection": ("worker_addresses",),
     "ooc_chol.cluster.facts": (
+        "ClusterFacts",
         "Sharing",
         "WorkerState",
         "_check_equal",
@@ -33,6 +34,7 @@ NAMES = {
     "ooc_chol.cluster.model": (
         "BlockCosts",
         "ClusterRates",
+        "PartCost",
         "WorkerRates",
         "chain_urgency",
         "column_urgency",

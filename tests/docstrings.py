@@ -1,6 +1,6 @@
 """Docstrings keep to their form: internal names have a short one or none, and none begins with a word that delays its subject.
 
-Sentences of public ones have at most 25 words on average.
+Sentences of public ones have at most 25 words on average, and 40 at all.
 
 Public methods have one, unless a method that they override has it: ruff's D102 knows no bases.
 
@@ -31,8 +31,8 @@ FRONTS = (
     "ooc_chol.diff",
 )
 FIRST_WORDS = ("What", "Whether", "Of")
-#: Most words of a sentence of a public docstring, on average.
-MEAN_WORDS = 25
+#: Most words of a sentence of a public docstring, on average and at all.
+MEAN_WORDS, MOST_WORDS = 25, 40
 #: A heading of numpydoc, underlined.
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]+\n-{3,}$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^\.\. (currentmodule|auto\w+):: +(\S+)", re.MULTILINE)
@@ -186,13 +186,12 @@ def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
             yield node, text
 
 
-def mean_words(text: str) -> float:
-    """Words of a sentence on average, without examples and headings; a code span is one word."""
+def sentence_words(text: str) -> list[int]:
+    """Words of each sentence, without examples and headings; a code span is one word."""
     prose = re.sub(r"^(?:.+\n-{3,}\n|\S.* : .*\n)", "\n", text.partition("Examples\n--------\n")[0], flags=re.MULTILINE)
     prose = re.sub(r"(?::[\w:]+:)?`+[^`]*`+", "Code", prose)
-    sentences = [each for part in re.split(r"\n\s*\n", prose) for each in re.split(r"(?<=[.?!])\s", part)]
-    counts = [len(words) for each in sentences if (words := re.findall(r"\S*\w\S*", each))]
-    return sum(counts) / max(1, len(counts))
+    sentences = [each for part in re.split(r"\n\s*\n|\n(?=\S.*\n {4})", prose) for each in re.split(r"(?<=[.?!])\s", part)]
+    return [len(words) for each in sentences if (words := re.findall(r"\S*\w\S*", each))]
 
 
 def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
@@ -202,8 +201,11 @@ def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
         yield f"begins with {first}: begin with the noun, or with an imperative verb"
     if not is_public and not isinstance(node, ast.Module) and _SECTION.search(text):
         yield "is internal, and has sections: keep a sentence or two"
-    if is_public and (mean := mean_words(text)) > MEAN_WORDS:
-        yield f"has sentences of {mean:.0f} words on average, {MEAN_WORDS} at most"
+    if is_public and (counts := sentence_words(text)):
+        if (mean := sum(counts) / len(counts)) > MEAN_WORDS:
+            yield f"has sentences of {mean:.0f} words on average, {MEAN_WORDS} at most"
+        if max(counts) > MOST_WORDS:
+            yield f"has a sentence of {max(counts)} words, {MOST_WORDS} at most"
 
 
 @cache

@@ -128,12 +128,13 @@ def svds(
 
     Notes
     -----
-    On the host, where no option of Lanczos is given, LAPACK computes all triplets of small matrices, where k is a fifth of the
-    smaller side or more, and where the following loses the small ones, if A is at most 256 MiB as an array. Elsewhere it is
-    block Lanczos with thick restarts on the smaller of ``A.T A`` and ``A A.T``, never formed: a product is a scan of A and
-    one of its transpose, both packed. A singular value s is the root of an eigenvalue known to roundoff of the largest one,
-    ``u s_1^2``; the vectors of small values are spoiled by ``u s_1 / s`` then. The SVD of ``A V`` in float64 mends that within
-    the wanted vectors, the residuals of both sides say whether it was enough, and ``report.floor`` what to expect.
+    On the host, where no option of Lanczos is given, LAPACK computes all triplets of small matrices, and where k is a fifth
+    of the smaller side or more. So it does where the following loses the small ones, if A is at most 256 MiB as an array.
+    Elsewhere it is block Lanczos with thick restarts on the smaller of ``A.T A`` and ``A A.T``, never formed: a product is a
+    scan of A and one of its transpose, both packed. A singular value s is the root of an eigenvalue known to roundoff of the
+    largest one, ``u s_1^2``; the vectors of small values are spoiled by ``u s_1 / s`` then. The SVD of ``A V`` in float64
+    mends that within the wanted vectors, the residuals of both sides say whether it was enough, and ``report.floor`` what to
+    expect.
 
     Where A has rank r below k, the last ``k - r`` values are zero to roundoff, with orthonormal vectors of the null spaces.
 

@@ -64,8 +64,8 @@ class FactorReport(AbstractReport):
     certified_bound : CertifiedBound or None
         With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
     certificate_seconds : float
-        Seconds for that before and after the run, in which tiles of L meet random vectors as they leave the device; where there
-        is no room for these, or tiles were kept of a run that failed, seconds of reading L.
+        Seconds for that before and after the run, in which tiles of L meet random vectors as they leave the device. Where there
+        is no room for these, or tiles were kept of a run that failed, it is seconds of reading L.
     passes : Passes
         What passes over A and L beside the run did until now, by kind (``passes.totals``): in mixed precision the norms of A and,
         where it reads L, the certificate, then solves, sums over the inverse and products with L.

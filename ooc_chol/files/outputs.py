@@ -209,8 +209,8 @@ def check_outputs(
     Raises
     ------
     OutputError
-        An output is the same file as an input or as another output, or lies in a folder that is an input, whatever was asked; or
-        it is no ordinary file; or it exists, is not of its kind, and nobody asked for it to be replaced.
+        An output is the same file as an input or as another output, or lies in a folder that is an input. Or it is no
+        ordinary file; or it exists, is not of its kind, and nobody asked for it to be replaced.
     ValueError
         The name of an output promises another format than it has.
     MissingFolderError

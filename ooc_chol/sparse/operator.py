@@ -196,9 +196,9 @@ def laplacian(A: Any, normalized: bool = False) -> Operator:
     D has the row sums of A, ``(D - A) 1 = 0``. They are exact for whole numbers, and sums in float64 else. Loops count as any
     entry does: they cancel in ``D - A`` and stay in the normalized Laplacian.
 
-    A vertex without edges, more precisely one whose row sum is 0, has a row and a column of zeros in the normalized Laplacian,
-    diagonal entry included, as Chung has it (Spectral Graph Theory, 1997, section 1.2) and SciPy: eigenvalue 0 is met once for
-    each connected component. A vertex whose weights of both signs cancel counts as one of these.
+    A vertex whose row sum is 0 has a row and a column of zeros in the normalized Laplacian, diagonal entry included, as Chung
+    has it (Spectral Graph Theory, 1997, section 1.2) and SciPy. So eigenvalue 0 is met once for each connected component. A
+    vertex whose weights of both signs cancel counts as one of these.
 
     Examples
     --------

@@ -62,8 +62,8 @@ def block_csr(
     ----------
     source : sparse or dense matrix, graph, str, PathLike, AbstractRows or BlockCSR
         A matrix of SciPy, NumPy, pandas, cupyx, PyTorch or JAX, a graph of NetworkX, the name of a file, or what
-        :func:`ooc_chol.testing.rmat` and :func:`ooc_chol.edge_list` make; a packed matrix, which is packed anew; or the name of
-        a packed file, which without ``store`` is opened as it is.
+        :func:`ooc_chol.testing.rmat` and :func:`ooc_chol.edge_list` make. A packed matrix is packed anew; a packed file is opened
+        as it is without ``store``.
     store : str, PathLike or HostMemory, optional
         Name of a file to write, by convention ending in ``.oocsr``; it gets its name once it is complete. Or host memory that one
         matrix after the other takes. By default memory that is given up when the matrix is closed.

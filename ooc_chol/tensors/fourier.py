@@ -91,8 +91,8 @@ class GraphFourier:
     :func:`eigsh`.
 
     Multiple eigenvalues leave the choice of their eigenvectors open, and what is of low rank in one need not be so in another.
-    Those nearest to fixed random vectors are taken, by QR of the projections of these onto the space of an eigenvalue: the basis
-    depends on the graph and the order of its vertices alone, up to rounding, and not on the library or the device. They are
+    Those nearest to fixed random vectors are taken, by QR of the projections of these onto the space of an eigenvalue. So the
+    basis depends on the graph and the order of its vertices alone, up to rounding. They are
     spread over all places where the space lives, where a library's may be at home at two vertices alone.
 
     Examples

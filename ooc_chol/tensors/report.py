@@ -125,7 +125,7 @@ class ImputeReport(AbstractReport):
     held_out : HeldOut or None
         Errors at what was held out of one more fit, where there was one.
     seconds : CallSeconds
-        Of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), ``"run"``, and in that
+        Of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), and ``"run"``. In that are
         transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies between
         devices, of the device that took longest (``"exchange"``), and ``"checkpoints"``.
     bytes : CallBytes

@@ -92,7 +92,7 @@ def waits(records: Records, *, shortest_ns: int = SHORTEST_WAIT_NS) -> tuple[Wai
     """Every stretch in which a stream stood still before an operation, and for whom.
 
     A gap before an operation, from the end of the one in front (or the start of the run), is a wait until the last of the
-    operations in ``after`` ended, and idle from there on: launching, waking up, or the thread that enqueues running late.
+    operations in ``after`` ended. From there on it is idle: launching, waking up, or the thread that enqueues running late.
 
     Parameters
     ----------
@@ -205,9 +205,9 @@ def computing_ns(records: Records) -> int:
 def exposed_copy_seconds(records: Records) -> float:
     """Seconds in which devices stood still while a fetch that they waited for was in flight, summed over devices.
 
-    A device stands still while none of its computing streams runs anything. For each gap on such a stream: the part of it in
-    which the fetches that the next kernel waited for, or fetches queued in front of them on the same stream, were running, less
-    what other computing streams of the device did meanwhile. A fetch that itself waits, for a write or for another device, is
+    A device stands still while none of its computing streams runs anything. Of each gap on such a stream the part counts in
+    which the fetches that the next kernel waited for, or fetches queued in front of them, were running. What other computing
+    streams of the device did meanwhile is taken off. A fetch that itself waits, for a write or for another device, is
     not in flight.
 
     Parameters

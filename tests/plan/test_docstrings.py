@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docstrings import ROOT, Package, mean_words, offences
+from tests.docstrings import ROOT, Package, offences, sentence_words
 
 SECTIONS = """
     Parameters
@@ -56,6 +56,10 @@ def wordy(n):
     """{LONG}.
 
     {LONG}.
+{SECTIONS}"""
+
+def winding(n):
+    """Short. {LONG} and more.
 {SECTIONS}"""
 
 def wordy_inside(n):
@@ -136,6 +140,7 @@ class Other:
 
 .. autofunction:: documented
 .. autofunction:: wordy
+.. autofunction:: winding
 """,
 }
 
@@ -159,24 +164,24 @@ def test_first_words_are_those_of_all_docstrings(found):
     assert first == {"ooc_chol.inner": "begins with What", "is_small": "begins with Whether"}
 
 
-def test_sentences_of_public_names_are_short_on_average(found):
+def test_sentences_of_public_names_are_short_on_average_and_at_all(found):
     # two of 40 words, and one of two words: "A number."
-    assert {each for each in found if "average" in each[1]} == {("wordy", "has sentences of 27 words on average, 25 at most")}
+    average, longest = "has sentences of 27 words on average, 25 at most", "has a sentence of 42 words, 40 at most"
+    assert {each for each in found if "at most" in each[1]} == {("wordy", average), ("winding", longest)}
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("One two. Three four five six!", 3),
-        (f"A ``code span of many words``, and :class:`~a.b.c`, and `{LONG}`.", 6),
-        (
-            f"One two.\n\nParameters\n----------\nn : a type of its own\n    Three four.\n\nExamples\n--------\n{LONG}.",
-            2,
-        ),
+        ("One two. Three four five six!", [2, 4]),
+        (f"A ``code span of many words``, and :class:`~a.b.c`, and `{LONG}`.", [6]),
+        ("One\n\ntwo three", [1, 2]),
+        (f"One two.\n\nParameters\n----------\nn : a type of its own\n    Three.\n\nExamples\n--------\n{LONG}.", [2, 1]),
+        ("Raises\n------\nOne\n    Two three.\nFour\n    Five", [3, 2]),
     ],
 )
-def test_a_code_span_is_a_word_and_headings_and_examples_are_none(text, words):
-    assert mean_words(text) == words
+def test_sentences_have_code_spans_as_words_and_no_headings_or_examples(text, words):
+    assert sentence_words(text) == words
 
 
 def test_methods_have_docstrings_unless_a_base_of_the_package_has_one(found):

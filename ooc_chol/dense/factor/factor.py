@@ -62,8 +62,8 @@ class CholeskyFactor(AbstractCertifiedFactor):
 
     Notes
     -----
-    After a factorization on GPUs these do solves with 32 right-hand sides or more, with any number where L lies on them or has 4
-    GiB of memory, and sums over the inverse, within the plan's budget; all else, and all for a loaded factor, runs on the host.
+    After a factorization on GPUs these do sums over the inverse, and solves with 32 right-hand sides or more, within the plan's
+    budget. Where L lies on them or has 4 GiB they do any solve. All else, and all for a loaded factor, runs on the host.
     Methods read each tile of a file once per triangular sweep, the next tile while the current one computes; they need memory for
     the right-hand sides and two to three tiles. Several threads may call them at once; none may be running while it is closed.
     A factor keeps the matrix that was given to ``cholesky``, for ``solve(b, refine=True)``, as long as it lives.

@@ -69,7 +69,7 @@ def measure_rates(
 
     Notes
     -----
-    A few seconds on the host, 30 to 60 on GPUs: they are brought into the state of a long run and kept there, every kernel works
+    A few seconds on the host, 30 to 60 on GPUs, which are brought into the state of a long run and kept there. Every kernel works
     on tiles of a covariance factor, and its figure is the mean of the second half of a second. What devices copy from each other
     is measured from the next device; where there is only one, from itself. A file of rates that cannot be read or is damaged is
     replaced.

@@ -48,7 +48,7 @@ def covariance_tiles(model: AbstractCovariance, coordinates: ArrayLike, noise: A
     Notes
     -----
     Cost about 4 ns per entry and core for a Matérn covariance of half-integer smoothness with vectorised ``exp``, 12 ns for any
-    other; differences of coordinates are taken before any scaling, so that distances keep their relative accuracy wherever the
+    other. Differences of coordinates are taken before any scaling, so that distances keep their relative accuracy wherever the
     origin is.
     """
     axes = _axes(coordinates)

@@ -229,9 +229,9 @@ def parse_formula(text: str) -> Formula:
     ----------
     text : str
         Left of the tilde arithmetic of one column. Right of it terms with ``+`` between: columns (names of letters, digits, ``_``
-        and dots, any others in backticks); functions of arithmetic (abs, cos, exp, log, log10, log1p, sin, sqrt) and ``I(...)``,
-        which is arithmetic itself, such as ``I(x^2)``; ``poly(x, 2)``, orthogonal polynomials; ``factor(x)`` or ``C(x)``, levels
-        of codes, which columns of text are by themselves. ``a:b`` is an interaction, ``a * b`` is ``a + b + a:b``,
+        and dots, any others in backticks), functions of arithmetic, or ``I(...)``, which is arithmetic itself. Functions are abs,
+        cos, exp, log, log10, log1p, sin and sqrt. ``poly(x, 2)`` are orthogonal polynomials, ``factor(x)`` or ``C(x)`` levels of
+        codes, which columns of text are by themselves. ``a:b`` is an interaction, ``a * b`` is ``a + b + a:b``,
         ``(a + b)^2`` all interactions of two, and ``- a`` takes a term away.
 
     Returns

@@ -40,9 +40,9 @@ def write_layer(path: str | os.PathLike[str], layer: Layer, *, replace: bool = F
     Parameters
     ----------
     path : path
-        ``.csv``, ``.txt``, ``.dat`` or no ending for text; ``.nc``, ``.nc3`` or ``.cdf`` for NetCDF of version 3 by the CF
-        conventions; ``.gpkg`` for points of a GeoPackage, ``.parquet`` or ``.pq`` for GeoParquet; of a grid also ``.tif`` or
-        ``.tiff`` for a GeoTIFF with a band for each column, and ``.asc`` for ASCII grids, one file for each column.
+        ``.csv``, ``.txt``, ``.dat`` or no ending for text; ``.nc``, ``.nc3`` or ``.cdf`` for NetCDF of version 3;
+        ``.gpkg`` for points of a GeoPackage, ``.parquet`` or ``.pq`` for GeoParquet. Of a grid also ``.tif`` or ``.tiff`` for a
+        GeoTIFF with a band for each column, and ``.asc`` for ASCII grids, one file for each column.
     layer : Layer
         Columns with their places.
     replace : bool

@@ -172,8 +172,8 @@ def profile_log_likelihood(
     Raises
     ------
     ValueError
-        ``correlation`` has not variance 1; the mean fits the values exactly, so that no variance is left; or the observations
-        have known error variances and no nugget is kept: then ``R`` depends on the variance, which has no closed form.
+        ``correlation`` has not variance 1; or the mean fits the values exactly, so that no variance is left. Or observations
+        have known error variances and no nugget is kept: then the variance has no closed form.
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """

@@ -128,12 +128,12 @@ def folds(
 
     Notes
     -----
-    ``"gaps"`` is nearest-neighbour distance matching (Milà, Mateu, Pebesma and Meyer 2022, Methods in Ecology and Evolution 13)
-    by clusters, after kNNDM (Linnenbrink, Milà, Ludwig and Meyer 2024, Geoscientific Model Development 17): of random folds and
-    clusters of k-means of 24 sizes, merged into ``k`` folds, those are taken whose distances to the nearest remaining
-    observation are nearest in distribution, by Wasserstein's distance, to those from the sites to the nearest observation.
-    Other than there, clusters are made by k-means alone, no fold is limited in size, and random folds are one of the trials
-    instead of the outcome of a test.
+    ``"gaps"`` is nearest-neighbour distance matching by clusters. It follows Milà, Mateu, Pebesma and Meyer (2022, Methods in
+    Ecology and Evolution 13), and kNNDM of Linnenbrink, Milà, Ludwig and Meyer (2024, Geoscientific Model Development 17).
+    Trials are random folds and clusters of k-means of 24 sizes, merged into ``k`` folds. Those are taken whose distances to
+    the nearest remaining observation are nearest in distribution, by Wasserstein's distance, to those of the sites. Other
+    than there, clusters are made by k-means alone, no fold is limited in size, and random folds are one of the trials instead
+    of the outcome of a test.
 
     ``"distance"`` without ``k`` is leave-one-out with a buffer (Le Rest, Pinaud, Monestiez, Chadoeuf and Bretagnolle 2014,
     Global Ecology and Biogeography 23).

@@ -165,8 +165,8 @@ def simulate_grid_conditional(
     Conditioning by kriging, as :func:`simulate_conditional`: draw without data, then add the kriging of what data and draw
     differ by. The draw is needed at the observations too. At nodes it is there, and all is exact; kriging is by Fourier
     transforms there. Elsewhere the field is drawn given the 64 nodes about each observation and the 16 nearest of
-    the observations before it in place of all: the covariances of such draws are wrong by less than 0.2 % of the variance with
-    ranges of a third of a step to twenty steps and smoothness 1/2 to 5/2 (tested), and a finer grid makes that less.
+    the observations before it in place of all. The covariances of such draws are wrong by less than 0.2 % of the variance with
+    ranges of a third of a step to twenty steps and smoothness 1/2 to 5/2. A finer grid makes that less.
     """
     check_target(target)
     check_numbers(draws, jitter)

@@ -221,8 +221,8 @@ def back_transform(prediction: Prediction, transform: Transform, *, point: Point
         The transformation, such as :func:`box_cox` makes.
     point : {"mean", "median", "unbiased"}
         What is predicted by one number. The **mean** of the predictive distribution, which is that of the transform of a
-        Gaussian variable with kriging's mean and variance: with a known mean the exact conditional mean; with an estimated one
-        Bayesian with a flat prior of its coefficients, as geoR does. The **median**, exact by monotonicity. Or, for logarithms,
+        Gaussian variable with kriging's mean and variance. With a known mean it is the exact conditional mean, with an estimated
+        one Bayesian with a flat prior of its coefficients, as in geoR. The **median**, exact by monotonicity. Or, for logarithms,
         the predictor that is **unbiased** over repeated sampling though the mean is estimated (lognormal kriging): with the
         Lagrange term in its exponent. With a known mean the last is the first.
 

@@ -43,9 +43,8 @@ def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str 
     Parameters
     ----------
     source : Graph, sparse matrix, (n, n) array_like, BlockCSR, str or PathLike, rows of a source, or networkx.Graph
-        Weights of edges, symmetric and not negative, 0 where there is none: a sparse matrix of SciPy, cupyx or PyTorch, an
-        array, a packed matrix, the name of a file that :func:`ooc_chol.block_csr` reads (METIS's ``.graph``, a list of edges,
-        ``.mtx``, ``.npz``, a packed matrix, each as its ending says), or what :func:`ooc_chol.edge_list` gives. A graph of
+        Weights of edges, symmetric and not negative, 0 where there is none: a sparse matrix, an array, a packed matrix, the
+        name of a file that :func:`ooc_chol.block_csr` reads, or what :func:`ooc_chol.edge_list` gives. A graph of
         NetworkX has weights of edges and vertices as attributes ``weight``, 1 where one has none; its vertices are numbered in
         its own order, and keep their names. A Graph is returned as it is.
     vertex_weights : (n,) array_like, optional

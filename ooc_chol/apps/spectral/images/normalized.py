@@ -89,7 +89,7 @@ def normalized_cut(
     sigma_i : float, optional
         Scale of features: affinities are ``exp(-|F_i - F_j|^2 / sigma_i^2)``. By default a tenth of the range of the features,
         so that an image has the same segments in bytes, in 16 bits and in floats. Given, it is in grey levels of 8 bits for
-        integers of 8 and 16 bits and truth values, which are brought to 0 to 255, and else in the units of the features: an
+        integers of 8 and 16 bits and truth values, which are brought to 0 to 255. Else it is in the units of the features: an
         image whose floats lie from 0 to 1 wants ``20 / 255`` where one of bytes wants 20.
     sigma_x : float, optional
         Scale of distances, in pixels: affinities are multiplied by ``exp(-|X_i - X_j|^2 / sigma_x^2)``. By default there is no

@@ -44,6 +44,9 @@ _STEEP, _TOO_STEEP, _TOGETHER = 1e3, 1e6, 1e-3
 _NEAR_TOL = 1e-8
 #: How often eigenvalues near sigma are deflated: each time twice as many.
 _MOST_LEVELS = 8
+#: Products after which more pairs are looked for where another sigma than the caller's was taken: those of a cluster are found
+#: by looking for all of it.
+_BRIEFLY = 600
 #: How much smaller errors of values of the inverse must be than those of values of A to be preferred.
 _BETTER = 1e-3
 #: Products that tell how large the largest eigenvalue of A is, and columns of a product.
@@ -355,7 +358,12 @@ class ShiftInvert:
         how, k = _How(block, panels, max_passes, check, at_restart), self._wanted.k
         more = int(self._moved > 0 and self._wanted.which == "LM" and k + 1 + _ROOM <= self._n)
         while True:
-            found, v = self._near(how, k + more, start)
+            next_more = 2 * more or k
+            may_grow = self._moved > 0 and next_more + k + _ROOM <= self._n
+            found, v = self._near(how._replace(max_passes=min(_BRIEFLY, how.max_passes)) if may_grow else how, k + more, start)
+            if may_grow and found.counts.passes >= _BRIEFLY:
+                more = next_more
+                continue
             beyond = self._beyond(found.values)
             if found.why_not or not beyond:
                 return found, v

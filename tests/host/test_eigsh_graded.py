@@ -80,7 +80,7 @@ def test_slow_runs_that_get_there_are_let(monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.parametrize("n", [2000, 3000, 5000])
 def test_longer_paths_get_there(n):
-    pairs = oc.eigsh(path(n), 6, which="SA", **HOST)
+    pairs = oc.eigsh(path(n), 6, which="SA", block=8, ncv=102, **HOST)
     assert pairs.report.method == "lanczos" and pairs.report.passes > 800
     assert np.abs(pairs.eigenvalues - 2 + 2 * np.cos(np.pi * np.arange(6) / n)).max() <= 1e-12
 
@@ -144,6 +144,15 @@ LOW = {  # values that are small beside the largest, on both sides of 0 or on on
     "one side": np.r_[np.linspace(1, 2, 400), 1e12],
     "one side, graded": graded(-6, 8),
 }
+
+
+def test_a_cluster_beside_another_shift_is_found_by_looking_for_all_of_it():
+    values = LOW["both sides, tiny"]
+    pairs = oc.eigsh(with_spectrum(values), 3, sigma=0.0, which="LA", **HOST)
+    cluster = int(np.count_nonzero(np.abs(values) < 0.1))
+    assert abs(pairs.report.sigma) > 1 and cluster == 40 and pairs.report.passes < 600
+    wanted = np.sort(values[values > 0])[:3]
+    assert np.abs(pairs.eigenvalues - wanted).max() <= pairs.report.bounds.max()
 
 
 SMALLEST = {"which": "SA", "block": 2, "ncv": 40, "max_passes": 1500}

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ooc_chol.tensors.report import Imputed as Imputed
     from ooc_chol.tracing.trace import Trace as Trace
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 #: Public names by the module that is imported when one of them is first asked for: the whole package takes a tenth of a second,
 #: and a process that imports it need not use it. A test holds this table and the imports above together.

@@ -8,15 +8,23 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
+import venv
 import zipfile
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+from tests.documents import blocks, is_shown, read
 from tests.groups import SERIAL_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = ("schedulers", "kernels", "apps")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 
 
 def run(*command: str, cwd: Path = ROOT) -> str:
@@ -63,6 +71,41 @@ def test_files_that_never_run_at_once_are_there():
     assert [name for name in sorted(SERIAL_FILES) if not (ROOT / name).is_file()] == []
 
 
+def test_every_file_of_a_release_has_its_version():
+    version = PROJECT["version"]
+    patterns = {
+        "ooc_chol/__init__.py": r'^__version__ = "(.*)"$',
+        "CITATION.cff": r'^version: "(.*)"$',
+        "recipe/recipe.yaml": r'^  version: "(.*)"$',
+        "CHANGELOG.md": r"^## \[(.*)\] - ",
+    }
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in patterns}
+    found = {name: re.findall(pattern, texts[name], re.MULTILINE)[:1] for name, pattern in patterns.items()}
+    assert found == {name: [version] for name in patterns}
+    (date,) = re.findall(rf"^## \[{re.escape(version)}\] - (.*)$", texts["CHANGELOG.md"], re.MULTILINE)
+    assert f"date-released: {date}\n" in texts["CITATION.cff"]
+
+
+def test_the_recipe_needs_what_the_package_needs():
+    python = f"python{PROJECT['requires-python']}"
+    recipe = (ROOT / "recipe/recipe.yaml").read_text(encoding="utf-8")
+    for name, wanted in {
+        "run": [python, *PROJECT["dependencies"]],
+        "host": [python, *PYPROJECT["build-system"]["requires"]],
+    }.items():
+        (lines,) = re.findall(rf"^  {name}:\n((?:    - .*\n)+)", recipe, re.MULTILINE)
+        # The feedstock of xxhash's Python package has another name than that; pip builds, and Linux is all that is promised.
+        listed = set(lines.replace(" >=", ">=").replace("python-xxhash", "xxhash").replace("    - ", "").split())
+        assert listed - {"pip", "__linux"} == set(wanted)
+    assert "https://" not in recipe and "noarch: python" in recipe
+
+
+@pytest.mark.parametrize("name", ["bug.yml", "request.yml"])
+def test_an_issue_asks_for_the_report_of_the_machine(name):
+    text = (ROOT / ".github/ISSUE_TEMPLATE" / name).read_text(encoding="utf-8")
+    assert "label: Output of `ooc-chol report`" in text
+
+
 @pytest.fixture(scope="module")
 def distributions(processes: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Source distribution, and the wheel built from it, without a network and outside the checkout."""
@@ -99,6 +142,50 @@ def test_source_distribution_holds_each_file_once(distributions):
     inside = {Path(*Path(member.name).parts[1:]) for member in members}
     assert [path for path in inside if path.parts and path.parts[0] in LINKS] == []
     assert {Path("LICENSE"), Path("README.md"), Path("pyproject.toml"), Path("ooc_chol/__init__.py")} <= inside
+    assert [path for path in inside if path.parts and path.parts[0] in ("benchmarks", "docs", "tests", "traces")] == []
+
+
+@pytest.mark.host
+def test_distributions_are_small(distributions):
+    assert [(path.name, path.stat().st_size) for path in distributions if path.stat().st_size >= 3_000_000] == []
+
+
+@pytest.mark.host
+@pytest.mark.package("twine")
+def test_distributions_are_fit_for_an_index(distributions):
+    told = run(sys.executable, "-m", "twine", "--no-color", "check", "--strict", *map(str, distributions))
+    assert told.count("PASSED") == 2
+
+
+def needed(name: str) -> Iterator[str]:
+    """A package, and what it needs in turn, without extras."""
+    yield name
+    for text in metadata.requires(name) or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield from needed(requirement.name)
+
+
+@pytest.mark.host
+def test_the_wheel_runs_in_an_empty_environment(distributions, tmp_path, monkeypatch):
+    """An environment with what it says it needs and no other package, linked from where the tests have them: README's program."""
+    for name in ("PYTHONPATH", "PYTHONHOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "rates"))
+    venv.create(tmp_path / "env", symlinks=True)
+    bin = tmp_path / "env/bin"
+    place = Path(run(str(bin / "python"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    for name in {each for text in PROJECT["dependencies"] for each in needed(Requirement(text).name)}:
+        package = metadata.distribution(name)
+        for top in {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            (place / top).symlink_to(Path(str(package.locate_file(top))))
+    pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "--disable-pip-version-check"]
+    run(*pip, "install", "-q", "--no-index", str(distributions[1]), cwd=tmp_path)
+    code, shown = [block.content for block in blocks(read(ROOT / "README.md")) if block.language in ("python", "text")][:2]
+    printed = run(str(bin / "python"), "-c", code, cwd=tmp_path)
+    assert [line for line in shown.splitlines() if not is_shown(line, printed)] == []
+    told = run(str(bin / "ooc-chol"), "report", "--n", "1000", cwd=tmp_path)
+    assert f"ooc_chol   {PROJECT['version']}\n" in told and "Plan: Cholesky of n = 1000" in told and str(tmp_path) not in told
 
 
 @pytest.mark.usefixtures("processes")

@@ -17,6 +17,7 @@ NAMES = {
     "ooc_chol.apps.spectral.images.affinity": ("Scales", "check_scales", "pixel_affinity"),
     "ooc_chol.apps.spectral.images.branches": ("grow",),
     "ooc_chol.apps.spectral.images.features": ("Features", "features_of"),
+    "ooc_chol.apps.spectral.images.noise": ("noise_of", "smoothed"),
     "ooc_chol.apps.spectral.images.parts": ("followed", "parts_of"),
     "ooc_chol.apps.spectral.images.reading": ("read_image",),
     "ooc_chol.apps.spectral.images.sweep": ("SweepOptions", "best_bipartition", "ncut_profile", "normalized_cut_of"),

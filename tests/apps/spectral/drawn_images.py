@@ -33,6 +33,16 @@ def five_regions(seed: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     return np.clip(np.rint(grey), 0, 255).astype(np.uint8), labels
 
 
+def six_regions(noise: float, seed: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Four quarters of different grey with two discs, and as much noise as is wanted."""
+    shape = (80, 100)
+    labels = np.zeros(shape, np.int32)
+    labels[:40, 50:], labels[40:, :50], labels[40:, 50:] = 1, 2, 3
+    labels[disc(shape, (40, 50), 18)], labels[disc(shape, (18, 20), 10)] = 4, 5
+    grey = np.array([30, 80, 130, 180, 230, 105])[labels] + np.random.default_rng(seed).normal(0, noise, shape)
+    return np.clip(np.rint(grey), 0, 255).astype(np.uint8), labels
+
+
 def numbered(labels: NDArray[np.int32]) -> NDArray[np.int32]:
     """Labels numbered in the order of their first pixels."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)

@@ -17,7 +17,7 @@ from scipy.sparse import block_diag, csr_array
 
 import ooc_chol as oc
 from ooc_chol.apps.spectral import Segmentation, normalized_cut
-from tests.apps.spectral.drawn_images import disc, five_regions, numbered, two_discs
+from tests.apps.spectral.drawn_images import disc, five_regions, numbered, six_regions, two_discs
 from tests.inside.spectral import SolverOptions, check_scales, features_of, normalized, pixel_affinity, regions
 
 pytestmark = pytest.mark.host
@@ -177,6 +177,25 @@ def test_the_nearest_cut_that_was_refused_is_told_with_what_makes_it() -> None:
     number = normalized_cut(image, n_segments=4)
     assert any(note.endswith("n_segments=5 makes it") for note in number.report.notes)
     assert not any("the next cut" in note for note in normalized_cut(image, max_ncut=2, min_size=1600).report.notes)
+
+
+@pytest.mark.usefixtures("foreign")
+@pytest.mark.parametrize("noise", [5, 15, 30])
+def test_the_default_scale_follows_the_noise(noise: int) -> None:
+    from sklearn.metrics import adjusted_rand_score
+
+    image, labels = six_regions(noise)
+    found = normalized_cut(image)
+    assert adjusted_rand_score(labels.ravel(), found.labels.ravel()) > 0.95
+    assert any("and were smoothed" in note for note in found.report.notes)
+    given = normalized_cut(image, sigma_i=25, max_depth=1)
+    assert not any("smoothed" in note for note in given.report.notes)
+    weights = pixel_affinity(features_of(image, "grey", None), check_scales(5, 25, None))
+    assert given.ncut == normalized_cut(weights.adjacency, max_depth=1).ncut
+
+
+def test_noise_alone_is_one_segment() -> None:
+    assert normalized_cut(np.random.default_rng(0).normal(100, 5, (40, 50))).n_segments == 1
 
 
 def test_limits_that_end_the_recursion_are_told() -> None:

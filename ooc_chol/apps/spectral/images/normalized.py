@@ -21,6 +21,7 @@ from ooc_chol.apps.spectral.habits import OF_SEGMENTATIONS
 from ooc_chol.apps.spectral.images.affinity import Scales, check_scales, count_entries, pixel_affinity
 from ooc_chol.apps.spectral.images.features import Features, features_of
 from ooc_chol.apps.spectral.images.growth import Called, Grown, Place, check_threshold, one_segment, too_few_text
+from ooc_chol.apps.spectral.images.noise import noise_of, smoothed
 from ooc_chol.apps.spectral.images.regions import Regions
 from ooc_chol.apps.spectral.images.sweep import SweepOptions
 from ooc_chol.apps.spectral.partitions.bisect import bisect
@@ -36,6 +37,9 @@ GPU_ENTRIES = 400_000
 _AT_ONCE = 2
 #: Without sigma_i it is this share of the range of the features.
 _OF_RANGE = 0.1
+#: Noise above this share of the range is smoothed away first. Then sigma_i is this share of what is left of the range, or this
+#: many times the noise, whichever is larger: a few times what smoothing leaves of it.
+_NOISY, _OF_SMOOTH_RANGE, _OF_NOISE = 1 / 60, 0.05, 0.4
 #: Features that differ by less than this share of sigma_i leave all affinities above 0.78 (for one feature).
 _HARDLY_SEEN = 0.5
 #: Sums of a pixel's affinities below this leave it to itself.
@@ -88,8 +92,10 @@ def normalized_cut(
         Pixels at most this far from each other are neighbours, in pixels between their centres. Not used with an affinity.
     sigma_i : float, optional
         Scale of features: affinities are ``exp(-|F_i - F_j|^2 / sigma_i^2)``. By default a tenth of the range of the features,
-        so that an image has the same segments in bytes, in 16 bits and in floats. Given, it is in grey levels of 8 bits for
-        integers of 8 and 16 bits and truth values, which are brought to 0 to 255. Else it is in the units of the features: an
+        so that an image has the same segments in bytes, in 16 bits and in floats. Where their noise is above a sixtieth of the
+        range, features are smoothed first, to least total variation. Then it is a twentieth of the range that is left, or 0.4
+        times the noise if that is more. Given, features stay as they are, and it is in grey levels of 8 bits for integers of 8
+        and 16 bits and truth values, which are brought to 0 to 255. Else it is in the units of the features: an
         image whose floats lie from 0 to 1 wants ``20 / 255`` where one of bytes wants 20.
     sigma_x : float, optional
         Scale of distances, in pixels: affinities are multiplied by ``exp(-|X_i - X_j|^2 / sigma_x^2)``. By default there is no
@@ -183,8 +189,10 @@ def normalized_cut(
     read = time.perf_counter()
     the_plan = planned_cut(plan, "normalized_cut", given.size, vectors, options, host_budget, normalized=True)
     planned = time.perf_counter()
+    if given.seen is not None and sigma_i is None:
+        given = given.by_default()
     graph, notes = given.graph(), given.notes
-    if given.seen is not None and (doubt := _doubt_of_scales(given.seen, given.scales, graph)):
+    if given.seen is not None and not given.is_smoothed and (doubt := _doubt_of_scales(given.seen, given.scales, graph)):
         warnings.warn(doubt, oc.errors.InputWarning, stacklevel=3)
         notes = (*notes, doubt)
     built = time.perf_counter()
@@ -290,6 +298,23 @@ class _Given(NamedTuple):
     affinity: Graph | None
     seen: Features | None
     scales: Scales
+    is_smoothed: bool = False
+
+    def by_default(self) -> _Given:
+        """The image with the scale that its features suggest, and without their noise where there is much of it."""
+        assert self.seen is not None
+        spread, noises = self.seen.spread, noise_of(self.seen)
+        noise = float(noises.max())
+        is_noisy = noise > _NOISY * spread
+        if not is_noisy:
+            sigma_i = _OF_RANGE * spread
+            seen, told = self.seen, f"sigma_i is {sigma_i:.3g}, a tenth of the range of the features"
+        else:
+            seen = smoothed(self.seen, noises)
+            sigma_i = max(_OF_SMOOTH_RANGE * seen.spread, _OF_NOISE * noise)
+            told = f"features have noise of about {noise:.2g} and were smoothed; sigma_i is {sigma_i:.3g}: give one to leave them"
+        scales, notes = self.scales._replace(sigma_i=sigma_i), (*self.notes, told) if spread else self.notes
+        return self._replace(seen=seen, scales=scales, notes=notes, is_smoothed=is_noisy)
 
     def graph(self) -> Graph | None:
         """The affinity; None where there is nothing to compare."""
@@ -310,12 +335,8 @@ def _given(
         return _Given(size, place, notes, graph, None, Scales(0.0, 0.0, None))
     scales = check_scales(radius, 1.0 if sigma_i is None else sigma_i, sigma_x)
     seen = features_of(image_or_affinity, features, mask)
-    if sigma_i is None:
-        scales = scales._replace(sigma_i=_OF_RANGE * seen.spread)
     place = Place(seen.keep.shape, None if seen.keep.all() else seen.keep)
-    return _Given(
-        Size(place.n, count_entries(seen.keep, scales.radius)), place, _notes_on(seen, scales, sigma_i), None, seen, scales
-    )
+    return _Given(Size(place.n, count_entries(seen.keep, scales.radius)), place, _notes_on(seen), None, seen, scales)
 
 
 def _is_affinity(given: Any) -> bool:
@@ -341,7 +362,7 @@ def _of_affinity(given: Any) -> tuple[Graph | None, Place, tuple[str, ...]]:
     return (graph if graph.n > 1 else None), Place((graph.n,), None), (dropped,) if graph.loops else ()
 
 
-def _notes_on(features: Features, scales: Scales, given: float | None) -> tuple[str, ...]:
+def _notes_on(features: Features) -> tuple[str, ...]:
     """Notes on an image before anything is computed."""
     notes = []
     left_out = int(np.count_nonzero(~features.keep))
@@ -349,8 +370,6 @@ def _notes_on(features: Features, scales: Scales, given: float | None) -> tuple[
         notes.append(f"{left_out} of {features.keep.size} pixels are left out by the mask")
     if not features.spread:
         notes.append("the image has one value: there is nothing to split")
-    elif given is None:
-        notes.append(f"sigma_i is {scales.sigma_i:.3g}, a tenth of the range of the features")
     return tuple(notes)
 
 

@@ -42,7 +42,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_trace(parser)
     add_force(parser)
     alike = parser.add_argument_group("which pixels are alike")
-    scale = "difference of values at which affinities have fallen to 1/e (default: a tenth of the range of the values)"
+    scale = (
+        "difference of values at which affinities have fallen to 1/e (default: a tenth of their range; where they are noisy they "
+        "are smoothed, and it follows the noise)"
+    )
     alike.add_argument("--sigma-i", type=float, help=scale)
     alike.add_argument("--sigma-x", type=float, help="the same for distances, in pixels (default: they do not count)")
     alike.add_argument("--radius", type=float, help="pixels are compared within this distance (default: 5)")

@@ -19,10 +19,16 @@ MemoryTiles: TypeAlias = tuple[SharedMemory, Mapping[Index, NDArray[Any]]]
 
 @final
 class BlockLocks(AbstractLocking):
-    """The blocks that one task is given, each locked in pieces beside the task, unless an earlier one has begun that."""
+    """The blocks that one task is given, each locked in pieces beside the task, unless an earlier one has begun that.
 
-    def __init__(self, registrar: AbstractRegistrar, blocks: Sequence[MemoryTiles]) -> None:
-        found = {_first(memory): _locks_of(registrar, memory) for memory, _ in blocks}
+    Tiles come in the order of ``order()``, which is asked where there is something to lock.
+    """
+
+    def __init__(
+        self, registrar: AbstractRegistrar, blocks: Sequence[MemoryTiles], order: Callable[[], Sequence[Index]] = tuple
+    ) -> None:
+        wanted = [] if all(memory.is_locking for memory, _ in blocks) else order()
+        found = {_first(memory): _locks_of(registrar, memory, tiles, wanted) for memory, tiles in blocks}
         self._firsts = sorted(found)
         self._locks = [found[first] for first in self._firsts]
         self._waited_before = sum(locks.waited_seconds for locks in self._locks)
@@ -58,10 +64,13 @@ def _first(memory: SharedMemory) -> int:
     return int(memory.bytes.ctypes.data)
 
 
-def _locks_of(registrar: AbstractRegistrar, memory: SharedMemory) -> PieceLocks:
+def _locks_of(
+    registrar: AbstractRegistrar, memory: SharedMemory, tiles: Mapping[Index, NDArray[Any]], order: Sequence[Index]
+) -> PieceLocks:
     """The page-locking of a block, begun by now; pieces that are locked from an earlier use of its memory stay so."""
     locks = memory.locks(registrar)
     if not memory.is_locking:
         memory.is_locking = True
-        locks.begin(_first(memory) + memory.bytes.nbytes, ())
+        ranges = ((low := int(tiles[index].ctypes.data), low + tiles[index].nbytes) for index in order if index in tiles)
+        locks.begin(_first(memory) + memory.bytes.nbytes, ranges)
     return locks

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, final
 
@@ -22,6 +23,7 @@ from ooc_chol.cluster.window_store import WindowStore
 from ooc_chol.cluster.worker_state import TaskRoom, task_room, worker_address, worker_threads
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.execution.executor import run as run_plan
+from ooc_chol.dense.execution.page_locking import written_order
 from ooc_chol.dense.key import arithmetic_key, machine_part
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan
@@ -231,7 +233,7 @@ class _MemoryPlace(_AbstractPlace):
             # Staging what is written once is faster than locking it, unless an earlier block has done so. All of L is read again.
             if tiles.memory is not None and (tiles.memory.was_locked or plan.window is None):
                 blocks.append((tiles.memory, tiles.made))
-            tiles.locks = BlockLocks(registrar, blocks)
+            tiles.locks = BlockLocks(registrar, blocks, partial(written_order, plan))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.store.close()

@@ -35,7 +35,7 @@ from tests.inside.cluster import (
     worker_addresses,
 )
 from tests.inside.hardware import HostKind
-from tests.inside.memory import KEPT, RELEASER, SharedAddress, SharedMemory, shared, shared_arrays
+from tests.inside.memory import KEPT, RELEASER, SharedAddress, SharedMemory, locking, shared, shared_arrays
 from tests.inside.precision import FP64
 from tests.inside.tasks import Link, TileGrid
 
@@ -454,11 +454,16 @@ def test_a_task_that_makes_all_of_l_has_the_plan_of_one_process_and_locks_what_i
     options = FactorOptions(**how)
     run = ClusterRun(grid, options, FP64, None, key_here(options, blocks, FP64), source, shares_memory=True)
     monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
+    monkeypatch.setattr(locking, "PIECE_BYTES", 4096)  # that of a tile, which begins with a page
     (place,) = blocks.places()
     whole = make_block(run, blocks.window(place), [])
     assert all(np.array_equal(whole.tiles[i, j], expected[i * NB :][:NB, j * NB :][:, :NB]) for i, j in grid.tiles() if i > j)
     assert whole.link_bytes[Link.FETCH] == fetched > 0
-    assert registrar.registered[0] == whole.memory.bytes.ctypes.data
+    last = time.monotonic() + 20
+    while len(registrar.registered) < grid.n_tiles and time.monotonic() < last:
+        time.sleep(0.01)
+    turn = {index: registrar.registered.index(tile.ctypes.data) for index, tile in whole.tiles.items()}
+    assert turn[grid.nt - 1, 0] < turn[grid.nt - 2, grid.nt - 2], "in the order of the plan, not of the memory"
     del whole
     wait_until_empty(registrar.locked)
 

@@ -6,14 +6,14 @@ import itertools
 import os
 import queue
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, final
 
 from ooc_chol.config import whole_number
 from ooc_chol.process import blas_buffers
-from ooc_chol.process.fork_safety import new_lock
+from ooc_chol.process.fork_safety import new_lock, renewed_in_child
 from ooc_chol.process.threads import OwnThread, start, take, wait_out
 
 #: Bytes of a copy that are worth a thread.
@@ -85,10 +85,11 @@ class ThreadTeam:
             for job in jobs:
                 job()
             return
-        self._start()
+        helpers = min(self.size, len(jobs)) - 1
+        self._start(helpers)
         batch = _Batch(jobs)
         try:
-            for _ in range(min(self.size, len(jobs)) - 1):
+            for _ in range(helpers):
                 self._batches.put(batch)
             batch.work()
             batch.wait()
@@ -119,9 +120,9 @@ class ThreadTeam:
             self._batches.put(None)
         wait_out(helpers)
 
-    def _start(self) -> None:
+    def _start(self, count: int) -> None:
         with self._starting:
-            while len(self._helpers) < self.size - 1:
+            while len(self._helpers) < count:
                 # It knows the queue and not the team: one that is dropped ends it, as one that is closed does.
                 helper = OwnThread(_help, (self._batches, weakref.ref(self, self._batches.put)), "team")
                 self._helpers.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
@@ -137,6 +138,93 @@ def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
     while isinstance(batch := batches.get(), _Batch):
         batch.work()
         del batch
+
+
+@final
+class _Kept:
+    """Teams that wait for the next one who takes them, as long as a block of :func:`threads_kept` goes on."""
+
+    def __init__(self) -> None:
+        self.lock = new_lock()
+        self._blocks = 0
+        self._idle: dict[int, list[ThreadTeam]] = {}
+
+    def begin(self) -> None:
+        """Keep teams from now on."""
+        with self.lock:
+            self._blocks += 1
+
+    def end(self) -> None:
+        """Keep them no longer, unless another block does."""
+        with self.lock:
+            self._blocks -= 1
+            ended = [] if self._blocks else [team for teams in self._idle.values() for team in teams]
+            if not self._blocks:
+                self._idle.clear()
+        for team in ended:
+            team.close()
+
+    def take(self, size: int) -> ThreadTeam:
+        """A team that waits, or a new one."""
+        with self.lock:
+            teams = self._idle.get(size)
+            return teams.pop() if teams else ThreadTeam(size)
+
+    def put_back(self, team: ThreadTeam) -> None:
+        """Let a team wait, or close it."""
+        with self.lock:
+            if self._blocks:
+                self._idle.setdefault(team.size, []).append(team)
+                return
+        team.close()
+
+    def forget(self) -> None:
+        """In a forked child: none of the threads is there."""
+        self._idle.clear()
+
+
+_KEPT = _Kept()
+renewed_in_child(_KEPT.forget, lambda: _KEPT.lock)
+
+
+@contextmanager
+def team_lent(size: int) -> Iterator[ThreadTeam]:
+    """A team for a block: one whose threads were kept, or a new one, which is closed at the end unless it is kept."""
+    team = _KEPT.take(size)
+    try:
+        yield team
+    except BaseException:  # a job that was cut short may run still, and is waited for
+        team.close()
+        raise
+    _KEPT.put_back(team)
+
+
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Keep the threads of :func:`map_in_threads` from one call to the next inside a block.
+
+    Yields
+    ------
+    None
+        Nothing: calls inside of the block, on any thread, use threads that wait, where there are some.
+
+    Notes
+    -----
+    A new thread waits for the interpreter before it does anything, 2 ms beside others that are busy: longer than a call on some
+    hundred thousand numbers takes. All threads have ended once the last such block of the process is left.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> with oc.toolbox.threads_kept():
+    ...     [sum(oc.toolbox.map_in_threads(abs, range(n))) for n in (2, 3)]
+    [1, 3]
+    """
+    _KEPT.begin()
+    try:
+        yield
+    finally:
+        _KEPT.end()
 
 
 def pieces(count: int, length: int) -> list[slice]:
@@ -180,7 +268,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
     if threads is not None and whole_number(threads, "threads") < 1:
         raise ValueError(f"threads is {threads}; give 1 or more, or leave it out for as many as there are cores")
     most = cores() if threads is None else min(threads, cores())
-    with closing(ThreadTeam(max(1, min(len(items), most)))) as team:
+    with team_lent(most) as team:
         return team.map(partial(_call, function), items)
 
 

@@ -27,6 +27,7 @@ from ooc_chol.eigen.shift_invert import (
     check_count,
     check_near,
     inverse_of,
+    largest_of,
     nearest_order,
 )
 from ooc_chol.eigen.space import AbstractSpace
@@ -44,8 +45,9 @@ _MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
 _LEAST_ROWS, _LIGHT_FACTOR, _LIGHT_ENTRY = 2000, 256 << 20, 1000
 #: Shift beside 0, relative to the largest eigenvalue, where the factor at 0 does not tell on which side eigenvalues are.
 _BESIDE = 1e-12
-#: By how much the length of a null vector in the span of computed ones may differ from 1.
-_NULL = 1e-8
+#: Length of the product of A and a null vector, beside the largest eigenvalue, when it was multiplied by the inverse; and by how
+#: much less than 1 may be left in the span of those that the caller gave.
+_NULL, _TURNED = 1e-12, 1e-8
 #: Few digits are known of a value whose residual is more than the first times its size; one that is less than the second times
 #: the largest may be a zero.
 FEW, _LITTLE = 5e-3, 1e-6
@@ -243,9 +245,10 @@ def _by_inverse(
     asked: Asked,
     sizes: Sizes,
     at_restart: AtRestart | None = None,
+    null: NDArray[np.float64] | None = None,
 ) -> Solved:
-    """Eigenpairs of A from those of an inverse."""
-    found, vectors = ShiftInvert(product, n, sigma, inverse, wanted).run(
+    """Eigenpairs of A from those of an inverse, beside null vectors that are not looked for."""
+    found, vectors = ShiftInvert(product, n, sigma, inverse, wanted, null).run(
         block=sizes.block,
         panels=sizes.panels,
         max_passes=asked.max_passes,
@@ -260,27 +263,12 @@ def solved_beside_null(
     problem: AbstractProblem, wanted: Wanted, asked: Asked, null: NDArray[np.float64], budget: int | None, stack: ExitStack
 ) -> Solved | None:
     """Lowest pairs outside known null vectors of a semidefinite A, by the inverse; None where a factor is large or fails."""
-    count = null.shape[1]
     if problem.n < _LEAST_ROWS or wanted.which != "SA":
         return None
     most = min(_LIGHT_FACTOR, budget or _LIGHT_FACTOR)
-    more = replace(wanted, k=wanted.k + count)
-    solved = solved_from_zero(problem, more, asked, stack, most_bytes=most, most_an_entry=_LIGHT_ENTRY)
-    if solved is None:
-        return None
-    v, values = solved.vectors, solved.found.values
-    _, lengths, turned = np.linalg.svd(null.T @ v)
-    if lengths.min() < 1 - _NULL:
-        return None
-    others = turned[count:].T
-    values, s = np.linalg.eigh(others.T @ (values[:, None] * others))
-    vectors = np.ascontiguousarray(v @ (others @ s))
-    residuals = _residuals(problem.exact(stack), vectors, values)
-    if (residuals > wanted.tol * solved.found.scale).any():
-        return None
+    solved = solved_from_zero(problem, wanted, asked, stack, most_bytes=most, most_an_entry=_LIGHT_ENTRY, null=null)
     note = "the inverse of A took the place of LOBPCG: null vectors are known, a good preconditioner is not, the factor is small"
-    found = replace(solved.found, values=values, residuals=residuals)
-    return solved._replace(found=found, vectors=vectors, notes=(*solved.notes, note))
+    return None if solved is None else solved._replace(notes=(*solved.notes, note))
 
 
 def solved_from_zero(
@@ -291,8 +279,11 @@ def solved_from_zero(
     *,
     most_bytes: int = _MOST_FACTOR,
     most_an_entry: int = _MOST_FACTOR,
+    null: NDArray[np.float64] | None = None,
 ) -> Solved | None:
     """Pairs nearest 0 where that is an end of the spectrum, as the factor tells, by Lanczos on the inverse.
+
+    Those of ``null`` are left out.
 
     None where A cannot be factored in little memory, has eigenvalues on both sides of 0 or of what is factored in its place, or
     few digits of these pairs are known.
@@ -303,7 +294,7 @@ def solved_from_zero(
         return None
     near, product = replace(wanted, which=cast(Which, which)), problem.exact(stack)
     most_bytes = min(most_bytes, most_an_entry * matrix.nnz)
-    scale = 0.0  # not known yet: at first 0 itself
+    scale = 0.0 if null is None else largest_of(product, n)  # where it is not known yet: at first 0 itself
     for _ in range(2):
         at = _BESIDE * scale * (1 if near.which == "SA" else -1) or 0.0
         try:
@@ -316,9 +307,20 @@ def solved_from_zero(
         scale = inverse.scale
     if inverse.below is None or count < n:
         return None
+    if null is not None and (null := _mended(null, inverse, product)) is None:
+        return None
     # All eigenvalues are on one side of the shift that was taken, of 0 perhaps not.
-    solved = _by_inverse(product, n, inverse.sigma, inverse, near, asked._replace(start=None), sizes)
+    solved = _by_inverse(product, n, inverse.sigma, inverse, near, asked._replace(start=None), sizes, null=null)
     return None if solved.found.why_not or not has_digits(solved.found) else solved
+
+
+def _mended(null: NDArray[np.float64], inverse: Inverse, product: Product) -> NDArray[np.float64] | None:
+    """Null vectors to roundoff, from those of a caller; None where they are none."""
+    found = np.linalg.qr(inverse.solve(null))[0]
+    if np.linalg.svd(null.T @ found, compute_uv=False).min() < 1 - _TURNED:
+        return None
+    is_null = _residuals(product, found, np.zeros(found.shape[1])).max() <= _NULL * inverse.scale
+    return found if is_null else None
 
 
 def has_digits(found: Found) -> bool:

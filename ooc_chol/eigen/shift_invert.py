@@ -89,7 +89,7 @@ def inverse_of(
 
     Shapes: ``matrix`` (n, n). Raises ``BudgetError``, ``SingularMatrixError``, ``ValueError`` and ``RangeError``.
     """
-    scale = _largest(product, n)
+    scale = largest_of(product, n)
     check_magnitude(scale, Precision.DDD)
     check_near(sigma, scale, power)
     scale_shifted = max(scale + abs(sigma), np.finfo(np.float64).tiny)
@@ -280,7 +280,7 @@ def _try_given(inverse: Inverse, product: Product, n: int, scale: float, power: 
 # what is looked at
 
 
-def _largest(product: Product, n: int) -> float:
+def largest_of(product: Product, n: int) -> float:
     """Largest magnitude of an eigenvalue of A, from below: that of a short run of Lanczos."""
     panels = min(_SCALE_PASSES + 1, n)
     basis = KrylovBasis(OperatorSpace(product, n, block=1, capacity=panels))
@@ -337,8 +337,17 @@ class ShiftInvert:
     array([50., 51., 49.])
     """
 
-    def __init__(self, product: Product, n: int, sigma: float, inverse: Inverse, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        product: Product,
+        n: int,
+        sigma: float,
+        inverse: Inverse,
+        wanted: Wanted,
+        known: NDArray[np.float64] | None = None,
+    ) -> None:
         self._product, self._n, self._sigma, self._inverse, self._wanted = product, n, sigma, inverse, wanted
+        self._known = known  # eigenvectors that are not looked for: orthonormal columns
         self._reach = 0.0  # all eigenvalues that are nearer to the inverse's sigma were found
 
     def run(
@@ -402,7 +411,8 @@ class ShiftInvert:
     def _near(self, how: _How, k: int, start: NDArray[np.float64] | None) -> tuple[Found, NDArray[np.float64]]:
         """The wanted pairs of A, from k of the inverse."""
         counts = LanczosCounts()
-        inner, found, v = self._round(self._inverse.solve, how, k, [], counts, start)
+        product = self._inverse.solve if self._known is None else _Deflated(self._inverse.solve, self._known)
+        inner, found, v = self._round(product, how, k, [], counts, start)
         steepness = _steepness(inner)
         if steepness > _TOO_STEEP or (found.why_not and steepness > _STEEP):
             return self._deflated(how, k, counts, found, v)
@@ -447,7 +457,8 @@ class ShiftInvert:
         The largest are found by themselves, whether they are wanted or not, and deflated, until those that are left and wanted
         are of one size.
         """
-        known, near, mine = np.zeros((self._n, 0)), list[tuple[Solve, NDArray[np.float64]]](), 0
+        known = np.zeros((self._n, 0)) if self._known is None else self._known
+        near, mine = list[tuple[Solve, NDArray[np.float64]]](), 0
         sign = SIGNS[self._wanted.which]
         for level in range(_MOST_LEVELS):
             most = max(k, 4) << level
@@ -466,7 +477,7 @@ class ShiftInvert:
             near.append((operator, vectors[:, good]))
             known = np.linalg.qr(np.concatenate([known, _times(*near[-1])], axis=1))[0]
             rest = _Deflated(self._inverse.solve, known)
-            rest.value = -sign * _largest(rest, self._n)
+            rest.value = -sign * largest_of(rest, self._n)
             mine += int(np.count_nonzero(sign * inner.values[good] > 0))
             left = self._left(k, mine)
             if not left:

@@ -138,6 +138,15 @@ def test_the_inverse_takes_the_place_of_hundreds_of_passes_beside_null_vectors()
         assert given.report.method == "lobpcg" and not given.report.notes
 
 
+def test_null_vectors_that_are_known_roughly_are_left_out_to_roundoff():
+    a, values = grid(50, 50)
+    rough = np.ones(2500) + 1e-6 * np.random.default_rng(0).standard_normal(2500)
+    pairs = oc.eigsh(a, 6, which="SA", null=rough, **HOST)
+    assert pairs.report.method == "shift-invert" and pairs.report.passes < 40 and len(pairs.report.counts.checks) == 1
+    assert np.abs(pairs.eigenvalues - values[1:7]).max() <= 1e-12
+    assert np.abs(np.ones(2500) @ pairs.eigenvectors).max() <= 1e-10
+
+
 def test_zeros_beyond_the_null_vectors_that_are_known_are_found_by_the_inverse():
     a, ones = components(900, 700, 800)
     pairs = oc.eigsh(a, 3, which="SA", null=ones[:, :2], **HOST)

@@ -32,6 +32,7 @@ NAMES = {
     "ooc_chol.apps.spectral.solving.eigenpairs": ("chosen_way", "lowest_eigenpairs"),
     "ooc_chol.apps.spectral.solving.lowest": ("Lowest", "SolverOptions"),
     "ooc_chol.apps.spectral.solving.preconditioners": ("SmoothedAggregation", "TooDenseError"),
+    "ooc_chol.apps.spectral.solving.ways": ("precision_for",),
 }
 MODULES = {
     "affinity": "ooc_chol.apps.spectral.images.affinity",

@@ -201,12 +201,13 @@ def arithmetic_key(
     call: str, size: tuple[int, int], options: SolverOptions, plan: PartitionPlan, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """All that the bits of a result depend on, but for weights and where the edges are; plain data."""
+    precision = options.precision if plan.eigsh is None else plan.eigsh.problem.precision
     solver = {"tol": options.tol.hex(), "preconditioner": options.preconditioner, "max_passes": options.max_passes}
     return {
         "call": call,
         "graph": {"n": size[0], "entries": size[1]},
         **settings,
-        "solver": solver | {"precision": "DDD" if options.precision is None else str(oc.Precision(options.precision).value)},
+        "solver": solver | {"precision": "DDD" if precision is None else str(oc.Precision(precision).value)},
         "method": plan.method,
         "devices": tb.Machine(plan.devices[:1]).identity,
         "versions": f"ooc_chol {oc.__version__}, numpy {np.__version__}",

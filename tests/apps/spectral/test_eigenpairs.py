@@ -24,7 +24,15 @@ from tests.apps.spectral.spectral_graphs import (
     torus_matrix,
     weighted_matrix,
 )
-from tests.inside.spectral import Lowest, SmoothedAggregation, SolverOptions, TooDenseError, chosen_way, lowest_eigenpairs
+from tests.inside.spectral import (
+    Lowest,
+    SmoothedAggregation,
+    SolverOptions,
+    TooDenseError,
+    chosen_way,
+    lowest_eigenpairs,
+    precision_for,
+)
 
 pytestmark = [pytest.mark.commit, pytest.mark.host]
 
@@ -122,6 +130,15 @@ def test_residuals_of_lanczos_are_bounds_and_vectors_orthogonal_in_every_precisi
     assert found.residuals.max() <= 2e-4
     np.testing.assert_allclose(u.T @ u, np.eye(3), atol=1e-13)
     assert np.abs(u.T @ root).max() <= 1e-13 * np.linalg.norm(root)
+
+
+def test_segments_on_gpus_have_vectors_in_float32_where_their_tolerance_allows_it() -> None:
+    options = SolverOptions(devices="cuda:0", tol=1e-6, sharp=False)
+    assert precision_for("block Lanczos", 2, options) == "FDF"
+    assert precision_for("block Lanczos", 2, replace(options, precision="FFF")) == "FFF"
+    for other in ({"tol": 1e-7}, {"sharp": True}, {"devices": "host:0", "machine": None}):
+        assert precision_for("block Lanczos", 2, replace(options, **other)) is None
+    assert precision_for("LOBPCG with the diagonal", 2, options) is None
 
 
 @pytest.mark.parametrize("normalized", [False, True])

@@ -29,6 +29,7 @@ from ooc_chol.apps.spectral.solving.ways import (
     eigsh_options,
     is_dense,
     is_for_host,
+    lanczos_tol,
     unevenness,
 )
 
@@ -254,8 +255,8 @@ class _Call(NamedTuple):
     def pairs(self, start: Vectors, tol: float) -> oc.Eigenpairs:
         """Eigenpairs to a tolerance; the error names the graph."""
         options, way = self.options, self.way
-        if way.method == LANCZOS:  # without the null vector residuals are larger by at most that root
-            tol, start = tol / np.sqrt(self.k + 1), start[:, :1]
+        if way.method == LANCZOS:
+            tol, start = lanczos_tol(tol, self.k), start[:, :1]
         how = eigsh_options(way.method, self.k, options, self.null, way.preconditioner)
         is_even = unevenness(np.diff(self.graph.adjacency.indptr)) < IRREGULAR
         if way.method == DIAGONAL and options.preconditioner == "auto" and is_even:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ _DENSE, _DENSE_PER_PAIR, _MOST_DENSE = 600, 8, 4000
 #: Without a cycle the host takes as long for so many times fewer entries: 0.17 s for 110,000 (Lanczos) beside 0.18 to 0.2 for
 #: 300,000 to 450,000, of one core.
 _WITHOUT_CYCLE = 4
+#: Residuals, relative to the norm, that vectors in float32 reach with room to spare: of 1e-7.
+_NARROW = 2e-7
 #: The largest degree over the mean from which on the diagonal saves more passes than blocks of Lanczos do.
 IRREGULAR = 8.0
 
@@ -46,12 +49,27 @@ def is_for_host(n_entries: int, options: SolverOptions) -> bool:
     return n_entries < least and options.are_gpus
 
 
+def lanczos_tol(tol: float, count: int) -> float:
+    """The tolerance of Lanczos with the null vector, without which residuals are larger by at most that root."""
+    return tol / math.sqrt(count + 1)
+
+
+def precision_for(method: str, count: int, options: SolverOptions) -> str | None:
+    """The precision that is asked for; else of segments on GPUs, where the tolerance allows it, that of half the bytes a pass.
+
+    Lanczos certifies residuals in float64 whatever the precision.
+    """
+    is_open = options.precision is None and options.are_gpus and method == LANCZOS and not options.sharp
+    return "FDF" if is_open and lanczos_tol(options.tol, count) >= _NARROW else options.precision
+
+
 def eigsh_options(method: str, count: int, options: SolverOptions, null: NDArray[Any], preconditioner: Any) -> dict[str, Any]:
     """Options with which ``oc.eigsh`` is planned and called; Lanczos finds the null vector, too."""
     is_lanczos = method == LANCZOS
     how: dict[str, Any] = {"method": "lanczos", "degree": None} if is_lanczos else {"method": "lobpcg", "degree": 1, "null": null}
-    same = ("precision", "max_passes", "devices", "memory_budget")
+    same = ("max_passes", "devices", "memory_budget")
     how |= {"check": options.sharp, "preconditioner": preconditioner, **{name: getattr(options, name) for name in same}}
+    how["precision"] = precision_for(method, count, options)
     return {"k": count + is_lanczos, "which": "SA", **how}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from ooc_chol.cluster.connection import worker_addresses
 from ooc_chol.cluster.waiting import asked_anew, gathered, wait_for
@@ -11,6 +12,10 @@ from ooc_chol.errors import ClusterError
 
 #: Seconds in which a worker says what it has: importing CuPy and opening a GPU for the first time takes some.
 FACTS_SECONDS = 120.0
+
+T = TypeVar("T")
+#: Last question of each client on each matter, and the answer.
+_TOLD: WeakKeyDictionary[Any, dict[str, tuple[object, Any]]] = WeakKeyDictionary()
 
 
 def machine_of(address: str) -> str:
@@ -42,6 +47,19 @@ def asked_of_one(client: Any, agreed: Collection[str], call: Callable[..., Any],
         return asked_of_all(client, {address: (call, arguments)})[address]
 
     return asked_anew(ask)
+
+
+def told_before(client: Any, matter: str, question: object, ask: Callable[[], T]) -> T:
+    """The answer to the question that the client asked last on a matter, or that of ``ask()`` where it was another one.
+
+    For what does not change in a process. A question names the workers: one that was started again has another address.
+    """
+    known = _TOLD.setdefault(client, {})
+    found = known.get(matter)
+    if found is None or found[0] != question:
+        found = known[matter] = question, ask()
+    answer: T = found[1]
+    return answer
 
 
 def _answers(client: Any, asked: Mapping[str, Any]) -> dict[str, Any]:

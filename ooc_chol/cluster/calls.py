@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ooc_chol.calls.progress import progress_reporter
+from ooc_chol.cluster.asking import told_before
 from ooc_chol.cluster.connection import connected
 from ooc_chol.cluster.facts import ClusterFacts, agreed_facts, agreed_key
 from ooc_chol.cluster.given import beside, check_call, check_height
@@ -170,7 +171,10 @@ def _sharing(client: Any, facts: ClusterFacts, asked: Asked | None) -> ClusterFa
         return facts
     from ooc_chol.cluster.shared_blocks import shares_memory  # needs Dask
 
-    return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers), copies=facts.copies))
+    workers, copies = tuple(facts.workers), facts.copies
+    question = shares_memory, workers, copies
+    shares = told_before(client, "memory", question, lambda: shares_memory(client, workers, copies=copies))
+    return replace(facts, shares_memory=shares)
 
 
 @contextmanager

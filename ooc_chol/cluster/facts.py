@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ooc_chol.calls.machine import rounded_down
-from ooc_chol.cluster.asking import asked_of_all, asked_of_one, machine_of
+from ooc_chol.cluster.asking import asked_of_all, asked_of_one, machine_of, told_before
 from ooc_chol.cluster.blocks import BlockGrid
 from ooc_chol.cluster.choosing import settled
 from ooc_chol.cluster.connection import worker_addresses
@@ -141,7 +141,9 @@ def agreed_facts(
     check_room(states)
     memory = _memory_bytes(options, states)
     options = replace(options, memory_budget=min(state.budget_bytes for state in states.values()))
-    return ClusterFacts(states, asked_of_one(client, states, settled, n, options, fmt), memory)
+    question = tuple(states), n, options, fmt
+    options = told_before(client, "settled", question, lambda: asked_of_one(client, states, settled, n, options, fmt))
+    return ClusterFacts(states, options, memory)
 
 
 def check_planned(plan: ClusterPlan, states: Mapping[str, WorkerState]) -> None:
@@ -246,5 +248,8 @@ def check_room(states: Mapping[str, WorkerState]) -> None:
 
 def agreed_key(client: Any, facts: ClusterFacts, blocks: BlockGrid, fmt: PrecisionFormat) -> dict[str, str | int]:
     """The arithmetic key of all tasks, by a worker's devices and the plan of the first block."""
-    key: dict[str, str | int] = asked_of_one(client, facts.workers, key_here, facts.options, blocks, fmt)
-    return key
+    question = tuple(facts.workers), facts.options, blocks, fmt
+    key: dict[str, str | int] = told_before(
+        client, "key", question, lambda: asked_of_one(client, facts.workers, key_here, facts.options, blocks, fmt)
+    )
+    return dict(key)

@@ -10,7 +10,7 @@ from distributed import as_completed
 
 import ooc_chol as oc
 from tests.cluster_machines import cluster_of
-from tests.inside.cluster import ended, gathered, waiting
+from tests.inside.cluster import ended, gathered, told_before, waiting
 
 pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
 
@@ -61,3 +61,18 @@ def test_long_tasks_are_waited_for(two_workers, impatient):
             running.update(futures[2:])
     assert set(found) == set(futures)
     assert gathered(two_workers, futures) == [None] * 4
+
+
+def test_what_does_not_change_is_asked_once_of_the_same_workers():
+    class Client:
+        pass
+
+    client, asked = Client(), []
+
+    def told(question):
+        return told_before(client, "key", question, lambda: asked.append(question) or len(asked))
+
+    assert [told(("a", "b")), told(("a", "b")), told(("a",)), told(("a", "b"))] == [1, 1, 2, 3]
+    with pytest.raises(ZeroDivisionError):
+        told_before(client, "key", ("c",), lambda: 1 // 0)
+    assert told(("a", "b")) == 3 and told_before(Client(), "key", ("a", "b"), lambda: "another client") == "another client"

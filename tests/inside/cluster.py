@@ -3,7 +3,7 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.cluster.asking": ("asked_of_all",),
+    "ooc_chol.cluster.asking": ("asked_of_all", "told_before"),
     "ooc_chol.cluster.block_locks": ("BlockLocks",),
     "ooc_chol.cluster.blocks": ("BlockGrid", "BlockPlace", "LBlock"),
     "ooc_chol.cluster.columns": ("column_seconds",),

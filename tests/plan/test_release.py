@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import release
 from benchmarks.running import parsed
-from ooc_chol.bench.suites import SUITES
+from tests.inside.bench import suites
 
 pytestmark = pytest.mark.plan
 
@@ -23,7 +23,7 @@ def test_every_command_is_one_that_can_be_given(gpus, command):
         assert case.get("run") is not None and options.force
     else:
         assert module == "ooc_chol" and words[:2] == ["bench", "suite"]
-        assert {case.name for case in SUITES[words[2]]} >= set(words[4:])
+        assert {case.name for case in suites.SUITES[words[2]]} >= set(words[4:])
 
 
 @pytest.mark.parametrize("gpus", release.COMMANDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.lanczos import Found
 from ooc_chol.eigen.space import AbstractSpace
-from ooc_chol.process.team import cores, team_lent
+from ooc_chol.process.team import ThreadTeam, cores
 
 #: Rows that a thread takes at once.
 _ROWS = 1 << 20
@@ -21,7 +22,7 @@ def normalize(vectors: NDArray[Any]) -> None:
     """Divide each column of an (n, k) array by its norm, summed in float64 over parts of the rows in their order, by threads."""
     n = len(vectors)
     parts = [vectors[at : at + _ROWS] for at in range(0, n, _ROWS)]
-    with team_lent(cores() if len(parts) > 1 else 1) as team:
+    with closing(ThreadTeam(cores() if len(parts) > 1 else 1)) as team:
         squares = team.map(lambda part: np.einsum("ij,ij->j", part, part, dtype=np.float64), parts)
         norms = np.maximum(np.sqrt(np.sum(squares, axis=0)), np.finfo(np.float64).tiny)
         team.run([partial(np.divide, part, norms, out=part, casting="same_kind") for part in parts])

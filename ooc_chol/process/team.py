@@ -7,7 +7,7 @@ import os
 import queue
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar, final
 
@@ -64,6 +64,43 @@ class _Batch:
 _Batches: TypeAlias = "queue.SimpleQueue[_Batch | object]"
 
 
+@final
+class _Helpers:
+    """Threads that take batches from a queue, started as they are first needed."""
+
+    def __init__(self) -> None:
+        self.batches: _Batches = queue.SimpleQueue()
+        self._threads: list[OwnThread] = []
+        self._starting = new_lock()  # several streams may run their first batches at once
+        self._process = os.getpid()
+
+    @property
+    def are_here(self) -> bool:
+        """False in a process that was forked from theirs."""
+        return self._process == os.getpid()
+
+    def start(self, count: int) -> None:
+        """See that there are so many."""
+        with self._starting:
+            while len(self._threads) < count:
+                # It knows the queue and not this: what is dropped ends it, as what is closed does.
+                helper = OwnThread(_help, (self.batches, weakref.ref(self, self.batches.put)), "team")
+                self._threads.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
+                try:
+                    start(helper)
+                except Exception:  # it could not start
+                    self._threads.remove(helper)
+                    raise
+
+    def close(self) -> None:
+        """End them all, and wait for them."""
+        threads = list(self._threads)
+        while self._threads:
+            self._threads.pop()
+            self.batches.put(None)
+        wait_out(threads)
+
+
 class ThreadTeam:
     """``size`` threads, the calling one among them, that run batches of independent jobs.
 
@@ -75,9 +112,9 @@ class ThreadTeam:
         if size < 1:
             raise ValueError(f"a team of {size} threads cannot work; give at least 1")
         self.size = size
-        self._batches: _Batches = queue.SimpleQueue()
-        self._helpers: list[OwnThread] = []
-        self._starting = new_lock()  # several streams may run their first batches at once
+        self._helpers: _Helpers | None = None
+        self._is_cut = False  # a batch was, by an error: jobs of it may run still
+        self._taking = new_lock()
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run all jobs, in any order and at once; return when all have run."""
@@ -85,17 +122,25 @@ class ThreadTeam:
             for job in jobs:
                 job()
             return
-        helpers = min(self.size, len(jobs)) - 1
-        self._start(helpers)
+        helpers, count = self._taken(), min(self.size, len(jobs)) - 1
+        helpers.start(count)
         batch = _Batch(jobs)
         try:
-            for _ in range(helpers):
-                self._batches.put(batch)
+            for _ in range(count):
+                helpers.batches.put(batch)
             batch.work()
             batch.wait()
         except BaseException as error:
+            self._is_cut = True
             batch.drop(error)
             raise
+
+    def _taken(self) -> _Helpers:
+        """Its helpers, from its first batch on: those that were kept, or new ones."""
+        with self._taking:
+            if self._helpers is None:
+                self._helpers = _KEPT.take()
+            return self._helpers
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """``[function(item) for item in items]``, by all threads."""
@@ -113,28 +158,15 @@ class ThreadTeam:
         return [slice(rows * number // count, rows * (number + 1) // count) for number in range(count)]
 
     def close(self) -> None:
-        """End the helping threads; a later batch starts them anew."""
-        helpers = list(self._helpers)
-        while self._helpers:
-            self._helpers.pop()
-            self._batches.put(None)
-        wait_out(helpers)
-
-    def _start(self, count: int) -> None:
-        with self._starting:
-            while len(self._helpers) < count:
-                # It knows the queue and not the team: one that is dropped ends it, as one that is closed does.
-                helper = OwnThread(_help, (self._batches, weakref.ref(self, self._batches.put)), "team")
-                self._helpers.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
-                try:
-                    start(helper)
-                except Exception:  # it could not start
-                    self._helpers.remove(helper)
-                    raise
+        """End the helping threads, or let them be kept; a later batch takes others."""
+        with self._taking:
+            helpers, self._helpers = self._helpers, None
+        if helpers is not None and (self._is_cut or not _KEPT.keeps(helpers)):
+            helpers.close()
 
 
-def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
-    """Run batches until told to end, or until the team is gone, as ``team`` then says in the queue; a helper's body."""
+def _help(batches: _Batches, helpers: weakref.ref[_Helpers]) -> None:
+    """Run batches until told to end, or until ``helpers`` are gone, as it then says in the queue; a helper's body."""
     while isinstance(batch := batches.get(), _Batch):
         batch.work()
         del batch
@@ -142,15 +174,15 @@ def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
 
 @final
 class _Kept:
-    """Teams that wait for the next one who takes them, as long as a block of :func:`threads_kept` goes on."""
+    """Helpers that wait for the next team, as long as a block of :func:`threads_kept` goes on."""
 
     def __init__(self) -> None:
         self.lock = new_lock()
         self._blocks = 0
-        self._idle: dict[int, list[ThreadTeam]] = {}
+        self._idle: list[_Helpers] = []
 
     def begin(self) -> None:
-        """Keep teams from now on."""
+        """Keep helpers from now on."""
         with self.lock:
             self._blocks += 1
 
@@ -158,25 +190,23 @@ class _Kept:
         """Keep them no longer, unless another block does."""
         with self.lock:
             self._blocks -= 1
-            ended = [] if self._blocks else [team for teams in self._idle.values() for team in teams]
+            ended = [] if self._blocks else [*self._idle]
             if not self._blocks:
                 self._idle.clear()
-        for team in ended:
-            team.close()
+        for helpers in ended:
+            helpers.close()
 
-    def take(self, size: int) -> ThreadTeam:
-        """A team that waits, or a new one."""
+    def take(self) -> _Helpers:
+        """Those that wait, or new ones."""
         with self.lock:
-            teams = self._idle.get(size)
-            return teams.pop() if teams else ThreadTeam(size)
+            return self._idle.pop() if self._idle else _Helpers()
 
-    def put_back(self, team: ThreadTeam) -> None:
-        """Let a team wait, or close it."""
+    def keeps(self, helpers: _Helpers) -> bool:
+        """Let helpers wait, if any are kept; whether they do."""
         with self.lock:
-            if self._blocks:
-                self._idle.setdefault(team.size, []).append(team)
-                return
-        team.close()
+            if is_kept := self._blocks > 0 and helpers.are_here:
+                self._idle.append(helpers)
+            return is_kept
 
     def forget(self) -> None:
         """In a forked child: none of the threads is there."""
@@ -188,20 +218,8 @@ renewed_in_child(_KEPT.forget, lambda: _KEPT.lock)
 
 
 @contextmanager
-def team_lent(size: int) -> Iterator[ThreadTeam]:
-    """A team for a block: one whose threads were kept, or a new one, which is closed at the end unless it is kept."""
-    team = _KEPT.take(size)
-    try:
-        yield team
-    except BaseException:  # a job that was cut short may run still, and is waited for
-        team.close()
-        raise
-    _KEPT.put_back(team)
-
-
-@contextmanager
 def threads_kept() -> Iterator[None]:
-    """Keep the threads of :func:`map_in_threads` from one call to the next inside a block.
+    """Keep threads, those of :func:`map_in_threads` and of other calls, from one call to the next inside a block.
 
     Yields
     ------
@@ -268,7 +286,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
     if threads is not None and whole_number(threads, "threads") < 1:
         raise ValueError(f"threads is {threads}; give 1 or more, or leave it out for as many as there are cores")
     most = cores() if threads is None else min(threads, cores())
-    with team_lent(most) as team:
+    with closing(ThreadTeam(most)) as team:
         return team.map(partial(_call, function), items)
 
 

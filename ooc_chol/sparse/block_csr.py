@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NoReturn, final
 
@@ -20,7 +20,7 @@ from ooc_chol.memory.block_files import BlockFile
 from ooc_chol.memory.blocks import AbstractBlockTier
 from ooc_chol.process.address_space import check_room
 from ooc_chol.process.closing import AbstractClosing
-from ooc_chol.process.team import cores, team_lent
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.ordered_parts import in_order, ordered_csr, ordered_runs
 from ooc_chol.sparse.packed_files import Facts
 from ooc_chol.sparse.rows import RowCounts, Rows
@@ -258,7 +258,7 @@ class BlockCSR(AbstractClosing):
         array([2. , 0.5])
         """
         sums = np.zeros(self.shape[0])
-        with team_lent(cores() if self.nnz > _ADDED_ENTRIES else 1) as team:
+        with closing(ThreadTeam(cores() if self.nnz > _ADDED_ENTRIES else 1)) as team:
             for number, block in enumerate(self.blocks.blocks):
                 parts = self.parts(number)
                 out = sums[block.first_row : block.first_row + block.n_rows]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.process.team import cores, team_lent
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.tasks.degree_order import STRIPES, dealt
 
 #: How rows and columns may be numbered, beside as they are.
@@ -75,7 +76,7 @@ def rows_taken(x: NDArray[Any], places: Vertices, dtype: np.dtype[Any]) -> NDArr
         partial(_take_rows, x, places[at : at + _GATHERED_ROWS], found[at : at + _GATHERED_ROWS])
         for at in range(0, places.size, _GATHERED_ROWS)
     ]
-    with team_lent(cores() if places.size >= _LEAST_FOR_THREADS else 1) as team:
+    with closing(ThreadTeam(cores() if places.size >= _LEAST_FOR_THREADS else 1)) as team:
         team.run(jobs)
     return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, NamedTuple, TypeAlias, cast, final
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from ooc_chol.config import PAGE_BYTES
 from ooc_chol.errors import NonFiniteError, OocCholError, SparseInputError, UnsupportedTypeError
 from ooc_chol.memory.blocks import AbstractBlockSink
-from ooc_chol.process.team import ThreadTeam, cores, team_lent
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.rows import AbstractRows, Rows
 from ooc_chol.sparse.values import NO_VALUES, BadValueError, Values, look_at
 from ooc_chol.tasks.row_blocks import ALIGNMENT, CHUNK_ROWS, MOST_ENTRIES, BlockParts, RowBlock, RowBlocks, ValueKind
@@ -145,7 +146,7 @@ class Packer:
 
         Raises ``SparseInputError``, ``NonFiniteError`` and ``UnsupportedTypeError``.
         """
-        with team_lent(cores()) as team:
+        with closing(ThreadTeam(cores())) as team:
             for run in self._rows.runs():
                 self._take(run, team)
                 if self._progress is not None:

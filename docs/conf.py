@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -17,7 +18,7 @@ import ooc_chol
 from ooc_chol.cli import main
 
 # Help texts are as wide as a page and have no colours, whatever the terminal of the build is.
-os.environ.update(COLUMNS="100", NO_COLOR="1")
+os.environ.update(COLUMNS="82", NO_COLOR="1")
 
 project = "ooc_chol"
 release = ooc_chol.__version__
@@ -42,15 +43,24 @@ numpydoc_validation_exclude = {
 }
 
 myst_heading_anchors = 4
+# `:::` for the cards of the first page, `$...$` for mathematics, which browsers draw themselves: see MathML below.
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+html_math_renderer = "mathml"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "ooc_chol"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+templates_path = ["_templates"]
+# All pages in the left column of each, where the theme has those below the current one; the header is then a line.
+html_sidebars = {"**": ["all-pages.html"]}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options: dict[str, Any] = {
     "navigation_with_keys": False,
     "show_prev_next": False,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "navbar_center": [],
     "navbar_end": ["theme-switcher"],
     "footer_start": [],
     "footer_end": [],
@@ -68,6 +78,14 @@ class CommandHelp(SphinxDirective):
         with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(SystemExit):
             main([*self.arguments[0].split(), "--help"])
         return [nodes.literal_block(text.getvalue(), text.getvalue(), language="text")]
+
+
+def draw_mathematics(self: Any, node: nodes.math | nodes.math_block) -> None:
+    """Write TeX as MathML, so that pages need neither a script nor a network."""
+    is_block = isinstance(node, nodes.math_block)
+    display = ' display="block"' if is_block else ""
+    self.body.append(tex2mathml(node.astext(), as_block=is_block).replace("<math ", f"<math{display} ", 1))
+    raise nodes.SkipNode
 
 
 def link_outside(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -92,5 +110,6 @@ def is_field(app: Sphinx, what: str, name: str, item: object, skip: bool, option
 def setup(app: Sphinx) -> None:
     """Add what this site has of its own."""
     app.add_directive("command-help", CommandHelp)
+    app.add_html_math_renderer("mathml", (draw_mathematics, None), (draw_mathematics, None))
     app.connect("source-read", link_outside)
     app.connect("autodoc-skip-member", is_field)

@@ -94,6 +94,14 @@ def test_every_page_with_programs_is_run_by_a_test():
         assert not list(blocks(read(path))), path
 
 
+def test_the_first_page_has_a_card_with_a_picture_for_each_product():
+    cards = read(DOCS / "index.md").split("{container} product\n")[1:]
+    found = [re.search(r"\[!\[[^]]+\]\((pictures/[\w-]+\.png)\)\]\((\w[\w-]*\.md)\)\n\n\*\*\[", card) for card in cards]
+    places = [(match[1], match[2]) for match in found if match is not None]
+    assert len(cards) == len(set(places)) == 6
+    assert [each for place in places for each in place if not (DOCS / each).is_file()] == []
+
+
 def public_names(module):
     """Names that ``module`` says are public: in ``__all__``, or each imported under its own name."""
     text = read(Path(inspect.getfile(module)))

@@ -14,7 +14,7 @@ import ooc_chol.toolbox as tb
 from tests.host.narrow_tiles import KINDS, expected_norms, rounded, same, stored_bytes
 from tests.inside.bench import CUDA_CODE
 from tests.inside.geostat import covariances
-from tests.inside.kernels import code, triangular_source
+from tests.inside.kernels import code, modules, triangular_source
 from tests.inside.precision import FORMATS, FP64, decode
 from tests.products import thorough
 
@@ -192,3 +192,15 @@ def test_macros_stand_in_front_of_files():
     assert text == "#define THREADS 256\n#define REAL float\n\n" + code("strips.cu") + "\n" + code("solves.cu")
     with pytest.raises(FileNotFoundError, match=r"none\.cu"):
         code("none.cu")
+
+
+def test_compiled_kernels_lie_in_the_users_folder_or_in_one_of_the_process(monkeypatch, tmp_path):
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "caches"))
+    modules._folder.cache_clear()
+    assert modules._folder() == tmp_path / "caches" / "kernels" and modules._folder().is_dir()
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "file"))
+    modules._folder.cache_clear()
+    private = modules._folder()
+    assert private == modules._folder() and private.is_dir() and private.stat().st_mode & 0o77 == 0
+    modules._folder.cache_clear()

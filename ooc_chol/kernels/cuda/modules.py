@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from tempfile import NamedTemporaryFile, gettempdir
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
 from ooc_chol.config import cache_directory
@@ -62,14 +65,27 @@ def _module_of(device: int, architecture: str, text: str) -> Any:
 
     options = (*_OPTIONS, f"-arch={architecture}")
     key = sha256(repr((nvrtc.getVersion(), options, text)).encode()).hexdigest()
-    folder = (cache_directory() or Path(gettempdir())) / "kernels"
+    folder = _folder()
     path = folder / f"{key}.cubin"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder, suffix=".cubin", delete=False) as file:
             file.write(_cubin(text, options))
         Path(file.name).replace(path)
     return cp.RawModule(path=str(path))
+
+
+@cache
+def _folder() -> Path:
+    """Folder of this user's compiled kernels; where none can be written, one of this process alone."""
+    if (caches := cache_directory()) is not None:
+        folder = caches / "kernels"
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    private = TemporaryDirectory(prefix="ooc_chol_")
+    atexit.register(private.cleanup)
+    return Path(private.name)
 
 
 def _cubin(text: str, options: tuple[str, ...]) -> bytes:

@@ -40,7 +40,7 @@ def options(parser: Parser) -> None:
     parser.add_argument("--scale", type=int, default=25, help="base-2 logarithm of the number of vertices (default: 25)")
     parser.add_argument("--degree", type=int, default=136, help="edges drawn for each vertex (default: 136)")
     parser.add_argument("--order", choices=("degree",), help="numbers of vertices (default: those of the draw)")
-    parser.add_argument("--block-bytes", default="128 MiB", help="bytes of a block of the file (default: 128 MiB)")
+    parser.add_argument("--block-bytes", default="256 MiB", help="bytes of a block of the file (default: 256 MiB)")
     parser.add_argument("--k", type=int, default=8, help="eigenpairs (default: 8)")
     parser.add_argument("--tol", type=float, default=1e-6, help="largest residual, of the largest value (default: 1e-6)")
     parser.add_argument("--block", type=int, help="columns of a panel (default: chosen by the planner)")

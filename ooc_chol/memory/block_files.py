@@ -84,7 +84,7 @@ _MOST_HEADER_BYTES = 256 << 20
 #: Digits of a checksum in the header.
 _DIGITS = 16
 #: Threads that read one block, and fewest bytes for which a second one is asked.
-_READERS, _LEAST_SHARED = 8, 8 << 20
+_READERS, _LEAST_SHARED = 16, 8 << 20
 
 
 @final
@@ -197,7 +197,7 @@ class BlockFile(AbstractBlockTier):
     """A complete file of blocks, opened for reading by ``pread``, never mapped.
 
     Every piece is compared with its checksum whenever it is read, while it is in the core's cache. Blocks of 8 MiB and more are
-    read by up to eight threads. Raises ``FileNotFoundError``, ``DamagedFileError`` and ``TierError``.
+    read by up to sixteen threads. Raises ``FileNotFoundError``, ``DamagedFileError`` and ``TierError``.
     """
 
     name = "file"

@@ -137,6 +137,20 @@ def test_the_bits_are_those_of_one_process_on_one_gpu(workers, given, fp64):
         assert np.linalg.norm(b - a @ x) <= solve_bound(N, np.linalg.norm(a), np.linalg.norm(x))
 
 
+@pytest.mark.cuda(n=2)
+def test_a_cluster_of_this_machine_is_one_worker_with_all_gpus():
+    with oc.open_cluster("local") as client:
+        (seen,) = client.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"]).values()
+        assert len(seen.split(",")) >= 2
+        for n, nb in ((N, NB), (8192, 512)):  # in many tasks, and in one
+            options = {"tile_size": nb, "fp64": "residue", "lower": True}
+            with oc.cholesky(source(n), devices=DEVICE, store="host", **options) as factor:
+                expected = factor.diagonal()
+            with oc.cholesky(source(n), client=client, **options) as factor:
+                assert (factor.report.tasks == 1) is (n > N)
+                assert factor.diagonal().tobytes() == expected.tobytes()
+
+
 def uses_of_blocks(dask_worker) -> list[int]:
     """Of each block that a worker keeps, how many had its memory before; nothing where workers share none."""
     blocks = [value for key, value in dask_worker.data.items() if str(key).startswith("block-")]

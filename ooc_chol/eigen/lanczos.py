@@ -98,6 +98,7 @@ class Lanczos:
         self._least, self._stuck = np.inf, 0
         self._settled: _Settled | None = None  # what the last restart has left
         self._lost = ""  # why the basis is none
+        self.refused = 0.0  #: Asymmetry of an A that was refused for it
         self._pace: list[tuple[int, float]] = []  # products, and the least estimate of a residual until then
 
     def run(self, v0: NDArray[np.float64] | None = None) -> Found:
@@ -270,6 +271,7 @@ class Lanczos:
             self.counts.asymmetry = asymmetry
         if asymmetry > MOST_ASYMMETRY[self.space.precision]:
             if not self.basis.is_symmetric():
+                self.refused = asymmetry
                 raise ValueError(asymmetry_text(asymmetry))
             self._lost = f"vectors of the basis lost their orthogonality, by {asymmetry:.2g} of the projected matrix"
 

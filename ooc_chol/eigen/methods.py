@@ -199,7 +199,12 @@ def solved_near(
     if matrix is not None:
         inverse, count = beside_enough(inverse, matrix, sigma, wanted)
         check_count(count, n, float(np.ldexp(sigma, -problem.power)), wanted)
-    solved = _by_inverse(product, n, sigma, inverse, wanted, asked, plan.sizes, at_restart)
+    try:
+        solved = _by_inverse(product, n, sigma, inverse, wanted, asked, plan.sizes, at_restart)
+    except SingularMatrixError:
+        if 8 * n * n > MOST_DENSE:
+            raise
+        return _all_near(problem, product, wanted, sigma)
     if wanted.which != "LM" and not solved.found.why_not:  # where no factor tells how many there are
         off = SIGNS[wanted.which] * (solved.found.values - sigma)
         count = int(np.count_nonzero(off >= -8 * _AT_SIGMA * (solved.found.scale + abs(sigma))))
@@ -310,7 +315,10 @@ def solved_from_zero(
     if null is not None and (null := _mended(null, inverse, product)) is None:
         return None
     # All eigenvalues are on one side of the shift that was taken, of 0 perhaps not.
-    solved = _by_inverse(product, n, inverse.sigma, inverse, near, asked._replace(start=None), sizes, null=null)
+    try:
+        solved = _by_inverse(product, n, inverse.sigma, inverse, near, asked._replace(start=None), sizes, null=null)
+    except SingularMatrixError:
+        return None
     return None if solved.found.why_not or not has_digits(solved.found) else solved
 
 

@@ -362,7 +362,8 @@ class ShiftInvert:
     ) -> tuple[Found, NDArray[np.float64]]:
         """Run Lanczos on the inverse; returns values and residuals in A, the most wanted first, and vectors (n, k).
 
-        Counts of the result are of panels that were solved for. Raises ``ValueError`` if the inverse is not symmetric.
+        Counts of the result are of panels that were solved for. Raises ``ValueError`` if the caller's inverse is not symmetric,
+        and ``SingularMatrixError`` if SuperLU's is not.
         """
         how, k = _How(block, panels, max_passes, check, at_restart), self._wanted.k
         more = int(self._moved > 0 and self._wanted.which == "LM" and k + 1 + _ROOM <= self._n)
@@ -499,13 +500,15 @@ class ShiftInvert:
         try:
             return lanczos.run(start)
         except ValueError as error:
-            asymmetry = lanczos.counts.asymmetry
-            if self._inverse.words == "OPinv" and asymmetry > MOST_ASYMMETRY[Precision.DDD]:
+            if not lanczos.refused:
+                raise
+            off = f"differs from its transpose by {lanczos.refused:.2g} of its largest entry"
+            if self._inverse.words == "OPinv":
                 raise ValueError(
-                    f"OPinv is not symmetric: projected, it differs from its transpose by {asymmetry:.2g} of its largest entry; "
-                    "solve more accurately, and see that A is symmetric"
+                    f"OPinv is not symmetric: projected, it {off}; solve more accurately, and see that A is symmetric"
                 ) from error
-            raise
+            told = f"beside eigenvalues of {self._inverse.scale:.3g} what SuperLU makes of the inverse {off}"  # A was looked at
+            raise SingularMatrixError("A - sigma I", told, "take another sigma, or OPinv") from error
 
     def _in_a(
         self, counts: LanczosCounts, why_not: str, groups: list[tuple[Solve, NDArray[np.float64]]]

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 import ooc_chol as oc
 from tests.host.eigen_matrices import most_wanted, with_spectrum
-from tests.inside.eigen import lanczos
+from tests.inside.eigen import lanczos, methods
 from tests.products import thorough
 from tests.tolerances import unit_roundoff
 
@@ -144,6 +144,22 @@ LOW = {  # values that are small beside the largest, on both sides of 0 or on on
     "one side": np.r_[np.linspace(1, 2, 400), 1e12],
     "one side, graded": graded(-6, 8),
 }
+
+
+@pytest.mark.parametrize("which", ["LM", "LA", "SA"])
+@pytest.mark.parametrize(("n", "size", "seed"), [(60, 1e12, 1), (60, 1e13, 3), (60, 1e14, 3), (60, 1e15, 3)])
+def test_a_symmetric_matrix_is_not_refused_for_what_roundoff_makes_of_its_inverse(which, n, size, seed, monkeypatch):
+    values = np.r_[np.linspace(1, 2, n), size]
+    a, sigma = with_spectrum(values, seed), float(values[n // 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", oc.errors.PrecisionWarning)
+        pairs = oc.eigsh(a, 5, sigma=sigma, which=which, **HOST)
+    roundoff = 64 * unit_roundoff(np.float64) * size
+    assert np.all(np.abs(values[:, None] - pairs.eigenvalues).min(axis=0) <= pairs.report.bounds + roundoff)
+    assert pairs.report.method == "dense"
+    monkeypatch.setattr(methods, "MOST_DENSE", 0)
+    with pytest.raises(oc.errors.SingularMatrixError, match="what SuperLU makes of the inverse differs from its transpose"):
+        oc.eigsh(a, 5, sigma=sigma, which=which, **HOST)
 
 
 def test_a_cluster_beside_another_shift_is_found_by_looking_for_all_of_it():

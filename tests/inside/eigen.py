@@ -26,6 +26,7 @@ MODULES = {
     "asked": "ooc_chol.eigen.asked",
     "early_array": "ooc_chol.eigen.early_array",
     "lanczos": "ooc_chol.eigen.lanczos",
+    "methods": "ooc_chol.eigen.methods",
     "planning": "ooc_chol.eigen.planning",
     "svds": "ooc_chol.eigen.svds",
     "svds_plan": "ooc_chol.eigen.svds_plan",

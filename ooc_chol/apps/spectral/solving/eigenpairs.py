@@ -164,9 +164,7 @@ def _without_cycle(graph: Graph, reason: str, *, is_gpu: bool, normalized: bool)
 def _solved(call: _Call) -> Lowest:
     """Pairs by LOBPCG; once more with a smaller tolerance where the first one blurs the lowest and a cycle makes that cheap."""
     options, way = call.options, call.way
-    columns = 4 if call.k < 4 else -(-call.k // 8) * 8
-    start = np.random.default_rng(options.seed).uniform(-1.0, 1.0, (call.graph.n, columns))
-    pairs = call.pairs(start, options.tol)
+    pairs = call.pairs(call.start, options.tol)
     moved = _moved(pairs, {}, {})
     passes, reason, scale = pairs.report.passes, way.reason, pairs.report.scale
     if pairs.report.method == "shift-invert":
@@ -252,11 +250,19 @@ class _Call(NamedTuple):
     null: Vectors
     turn: _Turn
 
-    def pairs(self, start: Vectors, tol: float) -> oc.Eigenpairs:
+    @property
+    def start(self) -> Vectors | None:
+        """Random vectors to start from; None for those of Lanczos itself, which devices make where they are, with seed 0."""
+        columns = 1 if self.way.method == LANCZOS else 4 if self.k < 4 else -(-self.k // 8) * 8
+        if columns == 1 and not self.options.seed:
+            return None
+        return np.random.default_rng(self.options.seed).uniform(-1.0, 1.0, (self.graph.n, columns))
+
+    def pairs(self, start: Vectors | None, tol: float) -> oc.Eigenpairs:
         """Eigenpairs to a tolerance; the error names the graph."""
         options, way = self.options, self.way
         if way.method == LANCZOS:
-            tol, start = lanczos_tol(tol, self.k), start[:, :1]
+            tol = lanczos_tol(tol, self.k)
         how = eigsh_options(way.method, self.k, options, self.null, way.preconditioner)
         is_even = unevenness(np.diff(self.graph.adjacency.indptr)) < IRREGULAR
         if way.method == DIAGONAL and options.preconditioner == "auto" and is_even:

@@ -81,10 +81,12 @@ class CommandHelp(SphinxDirective):
 
 
 def draw_mathematics(self: Any, node: nodes.math | nodes.math_block) -> None:
-    """Write TeX as MathML, so that pages need neither a script nor a network."""
-    is_block = isinstance(node, nodes.math_block)
-    display = ' display="block"' if is_block else ""
-    self.body.append(tex2mathml(node.astext(), as_block=is_block).replace("<math ", f"<math{display} ", 1))
+    """Write TeX as MathML, so that pages need neither a script nor a network; a narrow page breaks formulas where they have room."""
+    if isinstance(node, nodes.math_block):
+        parts = [tex2mathml(part, as_block=True) for part in node.astext().split(r"\qquad")]
+        self.body.append(f'<div class="formula">{"".join(parts)}</div>\n')
+    else:
+        self.body.append(tex2mathml(node.astext()))
     raise nodes.SkipNode
 
 

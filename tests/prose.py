@@ -21,7 +21,7 @@ GUIDE_WORDS = 2_500
 OF_FIGURES = ("docs/decisions/", "docs/lab-notes.md")
 
 #: What has no sentences; each match is blanked line by line, so that lines keep their numbers.
-_ASIDE = re.compile(r"^```.*?^```|<!--.*?-->|^(?: {4}|\|).*?$|^#+ .*?$", flags=re.DOTALL | re.MULTILINE)
+_ASIDE = re.compile(r"^```.*?^```|^\$\$.*?^\$\$|<!--.*?-->|^(?: {4}|\|).*?$|^#+ .*?$", flags=re.DOTALL | re.MULTILINE)
 _PARAGRAPH = re.compile(r"^(?:[-*] |\d+\. )?\S.*?(?=\n\s*\n|\n\s*(?:[-*] |\d+\. )|\Z)", flags=re.DOTALL | re.MULTILINE)
 _FIGURE = re.compile(r"(?<![\w.,/-])\d+(?:[.,]\d+)*(?:e-?\d+)?(?![\w-])")
 
@@ -38,8 +38,8 @@ class Offence(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """A paragraph in words: a code span is one, of a link or a picture its text stays, marks of emphasis go."""
-    text = re.sub(r"``.+?``|`[^`]*`", "Code", text)
+    """A paragraph in words: a code span or a formula is one, of a link or a picture its text stays, marks of emphasis go."""
+    text = re.sub(r"``.+?``|`[^`]*`|\$[^$]+\$", "Code", text)
     text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text)
     return re.sub(r"^(?:[-*] |\d+\. )|\*+", "", " ".join(text.split()))
 

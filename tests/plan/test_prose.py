@@ -59,9 +59,11 @@ def test_what_has_no_sentences_and_what_keeps_to_the_rules_passes(text):
 
 
 def test_a_page_is_read_in_paragraphs_and_points():
-    page = "# Title\n\nOne `a b`\nline. Two.\n\n| a |\n|---|\n\n- **three** [four](five.md)\n- six\n  seven\n"
-    assert list(paragraphs(page)) == [(3, "One Code line. Two."), (9, "three four"), (10, "six seven")]
-    assert sentences("One Code line. Two.") == ["One Code line.", "Two."]
+    page = (
+        "# Title\n\nOne `a b`\nline $a b$. Two.\n\n$$\na b\n$$\n\n| a |\n|---|\n\n- **three** [four](five.md)\n- six\n  seven\n"
+    )
+    assert list(paragraphs(page)) == [(3, "One Code line Code. Two."), (13, "three four"), (14, "six seven")]
+    assert sentences("One Code line Code. Two.") == ["One Code line Code.", "Two."]
 
 
 def test_pages_and_all_of_them_have_a_most_of_words():

@@ -162,7 +162,9 @@ def impute(
     parts["fourier"] = 0.0 if fourier is graph else time.perf_counter() - began
     check_order(fourier.n_vertices, given.observed.shape)
     began = time.perf_counter()
-    problem = TensorProblem(given.shape_over(fourier.n_components), given.precision, route, given.mask_kind)
+    problem = TensorProblem(given.shape_over(fourier.n_components), given.precision, route, given.mask_kind).beside(
+        fourier.eigenspaces
+    )
     planned = plan_tensor(problem, machine, work_folder) if plan is None else plan_that_fits(plan, problem, machine, work_folder)
     check_host_budget(planned, how["host_budget"], machine)
     parts["plan"] = time.perf_counter() - began

@@ -90,10 +90,10 @@ def check_threshold(
 
 
 def check_joined(kernels: AbstractTensorKernels, count: int, joined: Sequence[range]) -> None:
-    """Refuse runs of slices that are none, or cross the end of a group."""
+    """Refuse runs of slices that are none, or of more than a group."""
     for run in joined:
-        if not 0 <= run.start < run.stop <= count or run.start // kernels.group != (run.stop - 1) // kernels.group:
-            raise ValueError(f"slices {run.start} to {run.stop - 1} are not among the {count} of a group")
+        if not 0 <= run.start < run.stop <= count or len(run) > kernels.group:
+            raise ValueError(f"slices {run.start} to {run.stop - 1} are not among the {min(count, kernels.group)} of a group")
 
 
 def check_shrinkage(shrinkage: object) -> None:

@@ -63,7 +63,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
             raise ValueError(
                 f"folder is {folder!s:.200}, but the plan keeps what devices do not in {plan.tier}: they go together"
             )
-        self.joined = within_groups(eigenspaces, problem.group)
+        self.joined = within_groups(eigenspaces, problem.ends)
         self._is_traced = trace
         self._run = Pass("impute", is_traced=trace)
         self._planned: dict[str, int] = {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.host import HostStream
-from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape, within_groups
+from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape, group_ends, within_groups
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
@@ -50,7 +50,7 @@ class HostTensorSpace(AbstractTensorSpace):
     ) -> None:
         self.shape, self.precision = TensorShape(len(basis), basis.shape[1], *slices), precision
         self._kernels = tensor_kernels(device, self.shape, precision, svt, threads)
-        self.joined = within_groups(eigenspaces, self._kernels.group)
+        self.joined = within_groups(eigenspaces, group_ends(self.shape.components, self._kernels.group, eigenspaces))
         self.svt, self.devices, self.seconds = self._kernels.svt, (device,), TensorSeconds()
         self._is_traced, self._run = trace, Pass("impute", is_traced=trace)
         self._track = self._run.track(device, BlockNames("X", "memory" if folder is None else "file"))

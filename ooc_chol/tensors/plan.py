@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -303,7 +303,16 @@ def plan_that_fits(plan: Any, problem: TensorProblem, machine: Machine, folder: 
     for name, (planned, asked) in facts.items():
         if planned != asked:
             raise ValueError(f"plan is of another imputation: its {name} is {planned!s:.80}, here {asked!s:.80}; plan this one")
-    return plan
+    return plan if plan.problem.ends == problem.ends else _with_groups_of(problem, plan)
+
+
+def _with_groups_of(problem: TensorProblem, plan: TensorPlan) -> TensorPlan:
+    """A plan that was made before eigenspaces were known, with groups that do not end within them."""
+    if not plan.is_whole:
+        return replace(plan, problem=problem, shares=shares_of(problem, plan.devices, plan.budget_bytes))
+    (share,) = plan.shares
+    kept = len(problem.groups) if share.kept_groups else 0
+    return replace(plan, problem=problem, shares=(replace(share, problem=problem, groups=problem.groups, kept_groups=kept),))
 
 
 def check_host_budget(plan: TensorPlan, host_budget: int | str | None, machine: Machine | None = None) -> None:

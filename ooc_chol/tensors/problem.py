@@ -165,7 +165,8 @@ def problem_of(X: Any, mask: Any, graph: Any, precision: Precision | str | None,
         kind = "slices" if _mask_of(mask, shape).ndim == 1 else "entries"
     triple = precision_of(precision, Precision.DDD if tensor is not None and tensor.dtype == np.float64 else Precision.FDF)
     sizes = TensorShape(shape[0], _components_of(graph, shape), *shape[1:])
-    return TensorProblem(sizes, triple, resolve_svt(svt, *shape[1:]), kind)
+    problem = TensorProblem(sizes, triple, resolve_svt(svt, *shape[1:]), kind)
+    return problem.beside(graph.eigenspaces) if isinstance(graph, GraphFourier) else problem
 
 
 def _shape_of(shape: Sequence[int]) -> tuple[int, int, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from typing import Literal, TypeAlias
 
@@ -12,7 +14,7 @@ import numpy as np
 from ooc_chol.config import whole_pages
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.interfaces import ArraySpec
-from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Svt, TensorShape, slice_group, subspace_columns
+from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Svt, TensorShape, group_ends, slice_group, subspace_columns
 from ooc_chol.precision.triples import Precision
 
 #: What a mask says: which slices are observed, or which entries.
@@ -34,6 +36,7 @@ class TensorProblem:
     precision: Precision  #: Of entries and arithmetic
     svt: Svt  #: How singular values are found
     mask: MaskKind = "slices"  #: Of what the mask says whether it is observed
+    cuts: tuple[int, ...] = ()  #: Where groups of slices end, unless each has as many as the others
 
     __repr__ = brief_repr
 
@@ -55,20 +58,35 @@ class TensorProblem:
         """How many columns some adjacent panels have."""
         return min(panels.stop * PANEL_COLUMNS, self.shape.width) - panels.start * PANEL_COLUMNS if panels else 0
 
+    def beside(self, eigenspaces: Sequence[range]) -> TensorProblem:
+        """The same problem, whose groups of slices do not end within eigenspaces that they can hold."""
+        ends, usual = (group_ends(self.shape.components, self.group, runs) for runs in (eigenspaces, ()))
+        return replace(self, cuts=() if ends == usual else ends)
+
     @property
     def group(self) -> int:
-        """Slices of a group."""
+        """Most slices of a group."""
         return slice_group(self.shape.rows, self.shape.columns)
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Where groups of slices end."""
+        return self.cuts or group_ends(self.shape.components, self.group)
 
     @property
     def groups(self) -> range:
         """All groups of slices of the transform."""
-        return range(-(-self.shape.components // self.group))
+        return range(len(self.ends))
 
     def slices(self, groups: range) -> range:
         """The slices of some adjacent groups."""
-        most = self.shape.components
-        return range(min(groups.start * self.group, most), min(groups.stop * self.group, most))
+        starts = 0, *self.ends
+        return range(starts[groups.start], starts[groups.stop])
+
+    @cached_property
+    def most_slices(self) -> int:
+        """Slices of the largest group."""
+        return max(stop - start for start, stop in pairwise((0, *self.ends)))
 
     @property
     def warm_entries(self) -> int:
@@ -147,7 +165,7 @@ class TensorShare:
                 panel["mask"] = ArraySpec(np.dtype(np.uint8), (shape.vertices * widest,))
         group = {}
         if self.kept_groups < len(self.groups):
-            most = len(problem.slices(range(1)))
+            most = problem.most_slices
             group["slices"] = ArraySpec(storage, (most * shape.width,))
             if problem.warm_entries:
                 group["warm"] = ArraySpec(np.dtype(np.float64), (most * problem.warm_entries,))
@@ -198,6 +216,6 @@ class TensorShare:
         """Most bytes that a copy takes at once: of host memory beside the budget, where copies do not reach in place."""
         problem, shape = self.problem, self.problem.shape
         row = shape.components * problem.precision.compute.itemsize
-        group = len(problem.slices(range(1))) * max(shape.width * problem.itemsize, 8 * problem.warm_entries)
+        group = problem.most_slices * max(shape.width * problem.itemsize, 8 * problem.warm_entries)
         panel = max(shape.vertices, shape.components) * problem.columns_of(range(1)) * problem.itemsize
         return whole_pages(max(row, group, panel, 8 * len(self.slices), 16 * len(self.panels), shape.vertices))

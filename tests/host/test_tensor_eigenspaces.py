@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import scipy.stats
 from scipy.sparse import diags_array, kronsum
 
 import ooc_chol as oc
-from tests.inside.kernels import within_groups
+from tests.inside.kernels import group_ends, tensors, within_groups
 from tests.tensor_problems import small_pieces
 from tests.tensor_runs import error_of, problem, random_graph
 
@@ -52,9 +53,19 @@ def test_eigenvalues_that_are_one_stand_side_by_side_component_by_component():
     assert oc.GraphFourier(random_graph(40, degree=12)).eigenspaces == ()
 
 
-def test_runs_are_cut_where_groups_end():
-    runs = (range(1, 3), range(4, 9), range(9, 21), range(23, 25))
-    assert within_groups(runs, 8) == (range(1, 3), range(4, 8), range(9, 16), range(16, 21))
+def test_groups_end_beside_runs_that_they_can_hold():
+    runs = (range(1, 3), range(4, 9), range(9, 21), range(23, 25), range(28, 36))
+    assert group_ends(40, 8, runs) == (4, 12, 20, 28, 36, 40) and group_ends(40, 8) == (8, 16, 24, 32, 40)
+    assert within_groups(runs, group_ends(40, 8, runs)) == (
+        *(range(1, 3), range(4, 9), range(9, 12), range(12, 20), range(23, 25), range(28, 36)),
+    )
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        cuts = np.unique(np.r_[0, rng.integers(0, 60, 20), 60])
+        runs, group = [range(one, other) for one, other in itertools.pairwise(cuts.tolist())], int(rng.integers(1, 15))
+        ends = group_ends(60, group, runs)
+        assert ends[-1] == 60 and all(1 <= size <= group for size in np.diff((0, *ends)))
+        assert all(run in within_groups(runs, ends) for run in runs if 1 < len(run) <= group)
 
 
 @pytest.mark.parametrize("size", [(12, 12), (12, 10), (10, 12)])
@@ -103,3 +114,22 @@ def test_devices_budgets_and_checkpoints_change_no_bit_with_runs_in_several_grou
     found = oc.impute(x, mask, fourier, **kept)
     assert found.report.resumed == 3 and np.array_equal(found.tensor, whole.tensor)
     assert not np.array_equal(oc.impute(x, mask, apart(fourier), **options).tensor, whole.tensor)
+
+
+@pytest.mark.parametrize("budget", [None, "600 KiB"])
+def test_the_size_of_groups_changes_no_bit_where_they_hold_each_eigenspace(budget, monkeypatch):
+    fourier = oc.GraphFourier(RING)
+    x = oc.testing.low_rank_tensor(fourier, 12, 10, 1, dtype=np.float64)
+    mask = oc.testing.random_mask(x.shape, 0.7)
+    options = {"n_lambdas": 5, "memory_budget": budget}
+    whole = oc.impute(x, mask, fourier, n_lambdas=5)
+    monkeypatch.setattr(tensors, "_MOST_SLICES", 2)
+    planned = oc.plan_impute(x, mask, RING, memory_budget=budget)  # its groups of two cut each eigenspace of the ring
+    for plan in (None, planned):
+        found = oc.impute(x, mask, fourier, plan=plan, **options)
+        problem = found.report.plan.problem
+        assert problem == oc.plan_impute(x, mask, fourier, **options).problem and problem.cuts and not planned.problem.cuts
+        assert np.array_equal(found.tensor, whole.tensor)
+    for group in (3, 4, 7):
+        monkeypatch.setattr(tensors, "_MOST_SLICES", group)
+        assert np.array_equal(oc.impute(x, mask, fourier, **options).tensor, whole.tensor)

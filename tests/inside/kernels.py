@@ -44,6 +44,7 @@ NAMES = {
         "SHRINKAGES",
         "TensorShape",
         "resolve_svt",
+        "group_ends",
         "slice_group",
         "within_groups",
         "subspace_columns",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, final
 
@@ -25,6 +26,7 @@ from ooc_chol.kernels.interfaces.tensors import (
     Slices,
     Svt,
     TensorShape,
+    group_ends,
     resolve_svt,
     runs_within,
 )
@@ -113,18 +115,18 @@ class CudaTensorKernels(AbstractTensorKernels):
         check_threshold(self, slices, lam, counts, basis, shrinkage=shrinkage, joined=joined, across=across)
         rule = Rule(lam, shrinkage)
         assert self._thresholds is not None  # bound
-        for at in range(0, len(slices), self.group):
-            part = slice(at, min(at + self.group, len(slices)))
-            start = None if basis is None else basis[part]
+        for start, stop in pairwise((0, *group_ends(len(slices), self.group, joined))):
+            part = slice(start, stop)
+            warm = None if basis is None else basis[part]
             how = runs_within(joined, part), across
-            yield from self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], start, *how)
+            yield from self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], warm, *how)
 
     def norms(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> None:
         check_norms(self, slices, out)
         check_joined(self, len(slices), joined)
         assert self._thresholds is not None  # bound
-        for at in range(0, len(slices), self.group):
-            part = slice(at, min(at + self.group, len(slices)))
+        for start, stop in pairwise((0, *group_ends(len(slices), self.group, joined))):
+            part = slice(start, stop)
             self._thresholds.norms(stream, slices[part], out[part], runs_within(joined, part))
 
     def _multiply(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool) -> None:

@@ -1,16 +1,19 @@
 """Kernels of graph-tensor imputation: transforms over a graph, entries filled in, and singular values thresholded.
 
 A tensor X (N, m, n) has a slice at each vertex of a graph; its *unfolding* is the same memory as N rows of m n columns. A *panel*
-is some columns of an unfolding, :data:`PANEL_COLUMNS` but in the last one; a *group* is :func:`slice_group` slices that begin at
-a multiple of that number. Both depend on the tensor alone: what a panel and a group become depends on nothing else, and so the
-bits of a result depend on no budget, no number of devices or threads, and no place where anything is kept.
+is some columns of an unfolding, :data:`PANEL_COLUMNS` but in the last one; a *group* is up to :func:`slice_group` slices, which
+end where :func:`group_ends` says. Both depend on the tensor and its graph alone: what a panel and a group become depends on
+nothing else, and so the bits of a result depend on no budget, no number of devices or threads, and no place where anything is
+kept.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceKernels, AbstractStream, Tile, Turns
@@ -96,13 +99,23 @@ def runs_within(joined: Sequence[range], part: slice) -> list[range]:
     return [range(run.start - part.start, run.stop - part.start) for run in joined if part.start <= run.start < part.stop]
 
 
-def within_groups(runs: Sequence[range], group: int) -> tuple[range, ...]:
-    """Runs of slices, cut where groups of so many end; what is left of one slice is none."""
-    parts = [
-        range(max(run.start, at), min(run.stop, at + group))
-        for run in runs
-        for at in range(run.start // group * group, run.stop, group)
-    ]
+def group_ends(count: int, group: int, runs: Sequence[range] = ()) -> tuple[int, ...]:
+    """Where groups of up to so many slices end: never within a run of slices that a group can hold."""
+    starts = {each: run.start for run in runs if len(run) <= group for each in run[1:]}
+    ends, at = list[int](), 0
+    while at < count:
+        stop = min(at + group, count)
+        at = starts.get(stop, stop)
+        ends.append(at)
+    return tuple(ends)
+
+
+def within_groups(runs: Sequence[range], ends: Sequence[int]) -> tuple[range, ...]:
+    """Runs of slices, cut where groups end; what is left of one slice is none."""
+    parts = list[range]()
+    for run in runs:
+        cuts = ends[bisect_right(ends, run.start) : bisect_left(ends, run.stop)]
+        parts += [range(start, stop) for start, stop in pairwise((run.start, *cuts, run.stop))]
     return tuple(part for part in parts if len(part) > 1)
 
 

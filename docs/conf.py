@@ -81,7 +81,7 @@ class CommandHelp(SphinxDirective):
 
 
 def draw_mathematics(self: Any, node: nodes.math | nodes.math_block) -> None:
-    """Write TeX as MathML, so that pages need neither a script nor a network; a narrow page breaks formulas where they have room."""
+    """Write TeX as MathML, without a script or a network; a narrow page breaks formulas where they have room."""
     if isinstance(node, nodes.math_block):
         parts = [tex2mathml(part, as_block=True) for part in node.astext().split(r"\qquad")]
         self.body.append(f'<div class="formula">{"".join(parts)}</div>\n')

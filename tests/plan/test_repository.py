@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -18,8 +19,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import ooc_chol as oc
 from tests.documents import blocks, is_shown, read
 from tests.groups import SERIAL_FILES
+from tests.inside.cli import make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = ("schedulers", "kernels", "apps")
@@ -100,6 +103,23 @@ def test_the_recipe_needs_what_the_package_needs():
     assert "https://" not in recipe and "noarch: python" in recipe
 
 
+@pytest.mark.parametrize("text", ["pyproject.toml", "README.md", "docs/index.md", "the package", "the command"])
+def test_all_six_products_are_named_where_a_reader_begins(text):
+    begins = {
+        "pyproject.toml": lambda: PROJECT["description"],
+        "README.md": lambda: read(ROOT / "README.md").partition("![")[0],
+        "docs/index.md": lambda: read(ROOT / "docs/index.md").partition("**You ")[0],
+        "the package": lambda: oc.__doc__.partition(">>>")[0],
+        "the command": lambda: make_parser().description,
+    }[text]()
+    missing = [
+        word
+        for word in ("cholesky", "geostat", "eigenpairs", "partition", "gradients", "imputation")
+        if word not in begins.lower()
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("name", ["bug.yml", "request.yml"])
 def test_an_issue_asks_for_the_report_of_the_machine(name):
     text = (ROOT / ".github/ISSUE_TEMPLATE" / name).read_text(encoding="utf-8")
@@ -166,26 +186,80 @@ def needed(name: str) -> Iterator[str]:
             yield from needed(requirement.name)
 
 
+@pytest.fixture(scope="module")
+def empty(distributions, tmp_path_factory):
+    """Programs of an environment with the wheel, what it says it needs, linked from where the tests have it, and nothing else."""
+    place = tmp_path_factory.mktemp("empty")
+    venv.create(place, symlinks=True)
+    bin = place / "bin"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PYTHONPATH", "PYTHONHOME"):
+            patch.delenv(name, raising=False)
+        patch.setenv("OOC_CHOL_CACHE", str(place / "rates"))
+        packages = Path(run(str(bin / "python"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+        for name in {each for text in PROJECT["dependencies"] for each in needed(Requirement(text).name)}:
+            package = metadata.distribution(name)
+            for top in {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}:
+                (packages / top).symlink_to(Path(str(package.locate_file(top))))
+        pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "--disable-pip-version-check"]
+        run(*pip, "install", "-q", "--no-index", str(distributions[1]), cwd=place)
+        yield bin
+
+
 @pytest.mark.host
-def test_the_wheel_runs_in_an_empty_environment(distributions, tmp_path, monkeypatch):
-    """An environment with what it says it needs and no other package, linked from where the tests have them: README's program."""
-    for name in ("PYTHONPATH", "PYTHONHOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "rates"))
-    venv.create(tmp_path / "env", symlinks=True)
-    bin = tmp_path / "env/bin"
-    place = Path(run(str(bin / "python"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    for name in {each for text in PROJECT["dependencies"] for each in needed(Requirement(text).name)}:
-        package = metadata.distribution(name)
-        for top in {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}:
-            (place / top).symlink_to(Path(str(package.locate_file(top))))
-    pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "--disable-pip-version-check"]
-    run(*pip, "install", "-q", "--no-index", str(distributions[1]), cwd=tmp_path)
+def test_the_wheel_runs_in_an_empty_environment(empty, tmp_path):
+    """README's program prints what it shows there, and the command a report."""
     code, shown = [block.content for block in blocks(read(ROOT / "README.md")) if block.language in ("python", "text")][:2]
-    printed = run(str(bin / "python"), "-c", code, cwd=tmp_path)
+    printed = run(str(empty / "python"), "-c", code, cwd=tmp_path)
     assert [line for line in shown.splitlines() if not is_shown(line, printed)] == []
-    told = run(str(bin / "ooc-chol"), "report", "--n", "1000", cwd=tmp_path)
-    assert f"ooc_chol   {PROJECT['version']}\n" in told and "Plan: Cholesky of n = 1000" in told and str(tmp_path) not in told
+    told = run(str(empty / "ooc-chol"), "report", "--n", "1000", cwd=tmp_path)
+    assert f"ooc_chol   {PROJECT['version']}\n" in told and "Plan: Cholesky of n = 1000" in told
+
+
+#: What a plain install cannot do, and the extra that can.
+WANTING = {
+    "oc.cholesky(np.eye(3), devices='cuda:0')": "cuda13",
+    "import ooc_chol.diff.torch": "torch",
+    "import ooc_chol.diff.jax": "jax",
+    "oc.cholesky(np.eye(3), store='L.zarr')": "cluster",
+    "oc.cholesky('s3://bucket/a.zarr')": "cluster",
+    "oc.cholesky(np.eye(3), client=object())": "cluster",
+    "oc.open_cluster('local:2').__enter__()": "cluster",
+    "geostat.MaternGP()": "sklearn",
+    "geostat.fit(geostat.make_observations(np.arange(18.0).reshape(9, 2), np.arange(9.0)), method='bobyqa')": "nlopt",
+    "main('completion bash')": "completion",
+    "main('geostat demo')": "plots",
+    "main('geostat plot map model.json --output map.png')": "plots",
+    "main('geostat fit d.parquet --x x --y y --value v --output m.json')": "io",
+    "main('geostat fit d.gpkg --value v --output m.json')": "io",
+    "main('spectral segment image.png --output s.npy')": "spectral",
+}
+
+
+@pytest.mark.host
+def test_what_a_plain_install_cannot_do_names_its_extra(empty, tmp_path):
+    for name in ("d.parquet", "d.gpkg", "image.png"):
+        (tmp_path / name).write_bytes(b"x")
+    program = f"""
+import contextlib, io, json, numpy as np, ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.cli import main as run
+def main(words):
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        run(words.split())
+    raise ValueError(told.getvalue())
+found = {{}}
+for statement in {list(WANTING)}:
+    try:
+        exec(statement)
+    except (OSError, ValueError, ImportError, oc.OocCholError) as error:
+        found[statement] = str(error)
+print(json.dumps(found))
+"""
+    told = json.loads(run(str(empty / "python"), "-c", program, cwd=tmp_path))
+    assert {statement: re.findall(r"pip install '.\[(\w+)\]'", told.get(statement, "")) for statement in WANTING} == {
+        statement: [extra] for statement, extra in WANTING.items()
+    }
 
 
 @pytest.mark.usefixtures("processes")

@@ -241,12 +241,12 @@ def test_what_a_plain_install_cannot_do_names_its_extra(empty, tmp_path):
     for name in ("d.parquet", "d.gpkg", "image.png"):
         (tmp_path / name).write_bytes(b"x")
     program = f"""
-import contextlib, io, json, numpy as np, ooc_chol as oc
+import contextlib, io, json, sys, numpy as np, ooc_chol as oc, ooc_chol_command
 from ooc_chol.apps import geostat
-from ooc_chol.cli import main as run
 def main(words):
     with contextlib.redirect_stderr(io.StringIO()) as told:
-        run(words.split())
+        sys.argv[1:] = words.split()
+        ooc_chol_command.main()
     raise ValueError(told.getvalue())
 found = {{}}
 for statement in {list(WANTING)}:

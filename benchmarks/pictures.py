@@ -81,44 +81,52 @@ def chosen(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def label_of(result: dict[str, Any]) -> str:
-    """Name of a case under its bars."""
-    gpus = len(result["devices"])
+    """Name of a case beside its bars."""
+    n_gpus = len(result["devices"])
+    gpus = f"{n_gpus} GPUs, each" if n_gpus > 1 else "1 GPU,"
     engine = f"{result['engine']} {result['moduli']}" if "moduli" in result else result["engine"]
     source = ", host array" if result["source"] == "host-array" else ""
-    return f"{engine}{source}\nn = {result['n']:,}\n{gpus} GPU{'s' if gpus > 1 else ''}, {result['budget_bytes'] / 2**30:.3g} GiB"
+    return f"{engine}{source}, n = {result['n']:,}\n{gpus} {result['budget_bytes'] / 2**30:.3g} GiB"
 
 
 def draw_rates(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw a group of bars for each result."""
-    figure, axis = figure_of(max(5.0, 1.7 * len(results) + 1.5), 3.8)
+    """Draw a group of bars for each result, one below the other."""
+    cases = [(result, bars_of(result)) for result in results]
+    places = np.cumsum([0.0, *(len(bars) + 1.0 for _, bars in cases)])
+    figure, axis = figure_of(7.2, 0.15 * places[-1] + 0.9)
     drawn: set[str] = set()
-    for place, result in enumerate(results):
-        bars = bars_of(result)
-        width = 0.84 / len(bars)
+    for place, (_, bars) in zip(places, cases, strict=False):
         for number, (name, rate) in enumerate(bars.items()):
-            left = place - 0.42 + (number + 0.5) * width
-            axis.bar(left, rate, 0.94 * width, color=COLOURS[name], label=None if name in drawn else name)
-            axis.annotate(f"{rate:.0f}", (left, rate), ha="center", va="bottom", fontsize=7)
+            axis.barh(place + number, rate, 0.9, color=COLOURS[name], label=None if name in drawn else name)
+            axis.annotate(f" {rate:.0f}", (rate, place + number), va="center", fontsize=8)
             drawn.add(name)
-    axis.set_xticks(range(len(results)), [label_of(result) for result in results], fontsize=7)
-    axis.set_ylabel("TFLOP/s")
-    axis.legend(frameon=False, fontsize=7, ncols=len(COLOURS), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    middles = [place + (len(bars) - 1) / 2 for place, (_, bars) in zip(places, cases, strict=False)]
+    axis.set_yticks(middles, [label_of(result) for result, _ in cases], fontsize=8)
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(places[-1] - 0.5, -1.0)
+    axis.set_xlabel("TFLOP/s, of all GPUs together")
+    axis.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.4, 1.0))
     save(figure, path)
 
 
 def draw_predictions(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw predicted over measured seconds, a line for each case; the band is 15 %."""
+    colours = {"native": "#2f77b8", "residue": "#ee8a2e", "mixed": "#76b041"}
     known = [result for result in results if result.get("predicted_seconds") is not None]
-    figure, axis = figure_of(6.4, 0.26 * len(known) + 0.9)
+    figure, axis = figure_of(7.2, 0.26 * len(known) + 1.2)
     for place, result in enumerate(reversed(known)):
         ratio = result["predicted_seconds"] / median(result["seconds"])
-        colour = {"native": "#2f77b8", "residue": "#ee8a2e", "mixed": "#76b041"}[result["engine"]]
+        colour = colours[result["engine"]]
         axis.plot([1.0, ratio], [place, place], color=colour, linewidth=1)
         axis.plot(ratio, place, "o" if len(result["devices"]) == 1 else "s", color=colour)
     axis.axvspan(0.85, 1.15, color="#f0f0f0", zorder=0)
     axis.axvline(1.0, color="#999999", linewidth=0.8, zorder=1)
     names = [f"{result['case']}, {median(result['seconds']):.3g} s" for result in reversed(known)]
     axis.set_yticks(range(len(known)), names, fontsize=7)
+    for engine in dict.fromkeys(result["engine"] for result in known):
+        axis.plot([], [], "o", color=colours[engine], label=engine)
+    axis.plot([], [], "s", color="#999999", label="several GPUs")
+    axis.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.4, 1.0))
     axis.set_xlabel("predicted / measured seconds; the band is 15 %")
     save(figure, path)
 
@@ -155,7 +163,7 @@ def draw_certified(found: dict[str, Any], path: Path) -> None:
     for place, width in zip(places, widths, strict=True):
         if width is None:
             axes.text(1e-7, place, " not certified", va="center", fontsize="x-small")
-    axes.set(xscale="log", yticks=places, yticklabels=names, xlabel="log-determinant", xlim=(1e-7, 1e3))
+    axes.set(xscale="log", yticks=places, yticklabels=names, xlabel="absolute error of the log-determinant", xlim=(1e-7, 1e3))
     axes.invert_yaxis()
     axes.legend(fontsize="small", loc="upper right")
     axes.set_title(f"order {found['n']}, precision_threshold={threshold}, fewest bytes", fontsize="medium")
@@ -178,7 +186,8 @@ def draw_streams(run: timelines.Run, path: Path) -> None:
                 axis.stairs(top, edges, baseline=base, fill=True, color=_colour(kind), linewidth=0, label=kind)
                 base = top
         busy = sum(entry.end - entry.start for entry in run.measured if entry.stream == stream) / seconds
-        axis.set(ylim=(0, 1.02), yticks=[0, 1])
+        axis.set(ylim=(0, 1.02), yticks=[0, 1], yticklabels=["0", "100 %"])
+        axis.tick_params(labelsize=8)
         axis.set_title(f"{stream}: busy {100 * busy:.0f} %", loc="left", fontsize=8, pad=2)
     handles = {
         label: handle for axis in np.atleast_1d(axes) for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)

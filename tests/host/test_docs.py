@@ -102,6 +102,13 @@ def test_the_first_page_has_a_card_with_a_picture_for_each_product():
     assert [each for place in places for each in place if not (DOCS / each).is_file()] == []
 
 
+def test_drawings_are_no_wider_than_a_page():
+    """Their letters would shrink with them: a page has room for 800 pixels."""
+    widths = {path.name: re.search(r'<svg[^>]*? width="([\d.]+)(pt)?"', read(path)) for path in (DOCS / "pictures").glob("*.svg")}
+    pixels = {name: float(match[1]) * (4 / 3 if match[2] else 1) for name, match in widths.items() if match is not None}
+    assert len(pixels) > 3 and [name for name, width in pixels.items() if width > 800] == []
+
+
 def public_names(module):
     """Names that ``module`` says are public: in ``__all__``, or each imported under its own name."""
     text = read(Path(inspect.getfile(module)))

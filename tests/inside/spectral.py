@@ -21,6 +21,8 @@ NAMES = {
     "ooc_chol.apps.spectral.images.parts": ("followed", "parts_of"),
     "ooc_chol.apps.spectral.images.reading": ("read_image",),
     "ooc_chol.apps.spectral.images.sweep": ("SweepOptions", "best_bipartition", "ncut_profile", "normalized_cut_of"),
+    "ooc_chol.apps.spectral.partitions.clusters": ("Level",),
+    "ooc_chol.apps.spectral.partitions.multilevel": ("evened_parts", "refined_together"),
     "ooc_chol.apps.spectral.partitions.shares": ("shares_of", "slack_of", "text_of_least"),
     "ooc_chol.apps.spectral.pictures": (
         "part_colours",

@@ -18,7 +18,7 @@ from tests.apps.spectral.graphs_made import (
     straight_cut,
     together,
 )
-from tests.inside.spectral import kway
+from tests.inside.spectral import Level, evened_parts, kway, refined_together, shares_of
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
@@ -152,3 +152,53 @@ def test_a_component_that_is_cut_after_packing_is_planned():
     assert (plan.n, plan.method) == (900, "LOBPCG with the diagonal")
     with pytest.raises(oc.BudgetError, match="memory_budget"):
         spectral.partition(matrix, 4, memory_budget=64)
+
+
+def hubs(n, seed=0):
+    """A graph of vertices on a line, the later ones joined to some before them by their degrees, as irregular ones are."""
+    random = np.random.default_rng(seed)
+    ends = [0, 1]
+    for vertex in range(2, n):
+        near = [vertex - 1, max(0, vertex - int(random.integers(2, 30)))]
+        for other in {*near, ends[int(random.integers(len(ends)))]}:
+            ends += [vertex, other]
+    pairs = np.array(ends).reshape(-1, 2)
+    matrix = csr_array((np.ones(len(pairs)), pairs.T), shape=(n, n))
+    joined = csr_array(matrix + matrix.T)
+    joined.data[:] = 1
+    return joined
+
+
+@pytest.mark.parametrize("n_parts", [8, 20])
+def test_moves_between_all_parts_lessen_the_cut_of_an_irregular_graph(monkeypatch, n_parts):
+    matrix = hubs(2000)
+    found = spectral.partition(matrix, n_parts)
+    monkeypatch.setattr(kway, "refined_together", lambda graph, labels, shares, seed: labels)
+    before = spectral.partition(matrix, n_parts)
+    assert found.cut == recounted(matrix, found.labels) < before.cut
+    assert np.ptp(found.sizes) <= (2000 % n_parts > 0)
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.05])
+def test_parts_of_random_vertices_are_made_again_within_their_bounds(balance):
+    graph = spectral.as_graph(grid(30, 40))
+    targets = np.array([0.1, 0.2, 0.3, 0.4])
+    shares = shares_of(graph.vertex_weights, 4, targets, balance)
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(4, dtype=np.int32), [120, 240, 360, 480]))
+    found = refined_together(graph, labels, shares, 0)
+    assert graph.cut(found) < 0.2 * graph.cut(labels)
+    sizes = np.bincount(found)
+    assert np.all(np.abs(sizes - 1200 * targets) <= balance * 1200 * targets)
+
+
+def test_parts_far_from_their_bounds_are_evened_through_others_and_from_anywhere():
+    line = together(path(30), path(30))
+    labels = np.repeat([0, 1, 2, 3], [25, 5, 5, 25])
+    level = Level(csr_array(line), np.ones(60), labels)
+    bounds = np.full(4, 15.0)
+    evened = evened_parts(level, bounds, bounds)
+    assert np.bincount(evened).tolist() == [15] * 4 and np.count_nonzero(evened != labels) == 20
+    parts = np.repeat([0, 1], 30)
+    uneven = evened_parts(Level(csr_array(line), np.ones(60), parts), np.array([20.0, 40.0]), np.array([20.0, 40.0]))
+    assert np.bincount(uneven).tolist() == [20, 40]
+    assert np.bincount(labels).tolist() == [25, 5, 5, 25]

@@ -1,4 +1,4 @@
-"""``partition``: any number of parts, by bisections of bisections, and moves between neighbouring parts in the end."""
+"""``partition``: any number of parts, by bisections of bisections, and moves between all parts and then neighbours in the end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.cutting.refine import refine as refine_cut
+from ooc_chol.apps.spectral.cutting.search import DEVICE_EDGES
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.habits import OF_PARTITIONS
 from ooc_chol.apps.spectral.partitions.bisect import bisect
 from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, split, timed
 from ooc_chol.apps.spectral.partitions.call import CutCall, size_to_cut
+from ooc_chol.apps.spectral.partitions.multilevel import refined_together
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally, settings_of
 from ooc_chol.apps.spectral.partitions.shares import Shares, checked_sizes, shares_of
 from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
@@ -71,8 +73,8 @@ def partition(
         By how much a part may weigh more than its target. With 0, the size of every part is next to its target where vertices
         weigh the same, above or below by less than one vertex.
     refine : bool
-        Whether moves of single vertices refine the cuts that each search starts and ends with, and parts that are neighbours in
-        the end.
+        Whether moves of single vertices refine the cuts that each search starts and ends with. In the end clusters of vertices
+        and single ones move between all parts at once where vertices weigh the same, and then between two neighbours.
 
     Returns
     -------
@@ -110,6 +112,9 @@ def partition(
             tally.components = int(components(counted).max(initial=-1)) + 1
         labels = _divided(counted, counts, settings, tally)
         if refine and n_parts > 2:
+            if counted.has_unit_vertices and counted.n_edges < DEVICE_EDGES:
+                with timed(tally):
+                    labels = refined_together(counted, labels, counts, settings.seed)
             labels = _refined_in_pairs(counted, labels, counts, tally)
     return call.partition(labels, tally)
 

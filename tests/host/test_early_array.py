@@ -36,7 +36,7 @@ def test_one_that_nobody_takes_leaves_no_thread() -> None:
 
 @pytest.mark.parametrize("k", [1, 5])
 def test_eigsh_gives_the_same_vectors_with_it(monkeypatch: pytest.MonkeyPatch, k: int) -> None:
-    graph = oc.testing.rmat(9)
+    graph = oc.testing.rmat(14)
     w, v = oc.eigsh(graph, k, precision="FDF", devices="host:0")
     taken, take = [], EarlyArray.take
     monkeypatch.setattr(EarlyArray, "take", lambda self: taken.append(self) or take(self))

@@ -207,6 +207,9 @@ def _missing_here(item: pytest.Item) -> str | None:
     for marker in item.iter_markers("package") if "package" in names else ():
         if not _is_there(marker.args[0]):
             return str(marker.args[0])
+    for marker in item.iter_markers("program") if "program" in names else ():
+        if shutil.which(marker.args[0]) is None:
+            return str(marker.args[0])
     for marker in item.iter_markers("golden_bits") if "golden_bits" in names else ():
         if not _holds_here(marker.args[0]):
             return f"the libraries and processor of {marker.args[0].name}"

@@ -163,6 +163,7 @@ def _one_pass(rows: Rows, labels: NDArray[np.int8], target: Target, start: tuple
     # By how much sums of weights that are not whole may differ through rounding.
     tiny = 0.0 if rows.are_whole else 1e-13 * float(rows.graph.degrees.sum())
     queues, gains, side = _queues(rows, labels, excess > 0)
+    stacks = queues[0].stacks, queues[1].stacks
     patience = max(PATIENCE, int(PATIENCE_SHARE * rows.graph.n))
     moved: list[int] = []
     kept = 0
@@ -176,17 +177,20 @@ def _one_pass(rows: Rows, labels: NDArray[np.int8], target: Target, start: tuple
         gains[vertex] = None
         cut -= gain
         weight += weights[vertex] if mine else -weights[vertex]
-        neighbours = rows.neighbours(vertex)
-        left.moves, left.edges = left.moves - 1, left.edges - len(neighbours)
-        for u, change in zip(neighbours, rows.twice_weights(vertex), strict=True):
+        edges = rows.edges(vertex)
+        left.moves, left.edges = left.moves - 1, left.edges - len(edges)
+        for u, change in edges:
             known = gains[u]
             if known is not None:
                 # An edge into the part that was left is cut now, one into the other part is not any more.
-                known += change if side[u] == mine else -change
-                gains[u] = known
-                queues[side[u]].push(known, u)
+                at = side[u]
+                gains[u] = known = known + change if at == mine else known - change
+                if (stack := stacks[at].get(known)) is not None:
+                    stack.append(u)
+                else:
+                    queues[at].push(known, u)
         moved.append(vertex)
-        beyond = target.excess(weight)
+        beyond = max(0.0, abs(weight - target.weight) - target.slack)
         if beyond < excess or (beyond == excess and cut < best_cut - tiny):
             best_cut, best_weight, excess, kept = cut, weight, beyond, len(moved)
     return _Pass(moved[:kept], best_cut, best_weight, left.moves <= 0 or left.edges <= 0)

@@ -21,24 +21,20 @@ class Rows:
         self.graph = graph
         is_small = float(graph.degrees.max(initial=0.0)) < _MOST_WHOLE
         self.are_whole = is_small and bool(np.all(graph.adjacency.data == np.rint(graph.adjacency.data)))
-        self._neighbours: dict[int, list[int]] = {}
-        self._weights: dict[int, list[float]] = {}
+        self._edges: dict[int, list[tuple[int, float]]] = {}
         self._indptr = graph.adjacency.indptr
 
-    def neighbours(self, vertex: int) -> list[int]:
-        """The vertices beside one."""
-        found = self._neighbours.get(vertex)
+    def edges(self, vertex: int) -> list[tuple[int, float]]:
+        """The vertices beside one, each with twice the weight of the edge, a whole number where all edges have such."""
+        found = self._edges.get(vertex)
         if found is None:
             row = slice(self._indptr[vertex], self._indptr[vertex + 1])
-            found = self._neighbours[vertex] = self.graph.adjacency.indices[row].tolist()
-        return found
-
-    def twice_weights(self, vertex: int) -> list[float]:
-        """Twice the weights of the edges to them, whole numbers where all edges of the graph have such."""
-        found = self._weights.get(vertex)
-        if found is None:
-            row = slice(self._indptr[vertex], self._indptr[vertex + 1])
-            found = self._weights[vertex] = self.numbers(2 * self.graph.adjacency.data[row])
+            ends = self.graph.adjacency.indices[row].tolist()
+            if self.graph.has_unit_edges:
+                found = [(end, 2) for end in ends]
+            else:
+                found = list(zip(ends, self.numbers(2 * self.graph.adjacency.data[row]), strict=True))
+            self._edges[vertex] = found
         return found
 
     def numbers(self, values: NDArray[np.float64]) -> list[float]:

@@ -25,7 +25,7 @@ SIZE = 24
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 #: The default, and the convex model as the paper has it.
 RULES: dict[str, dict[str, Any]] = {
-    "garrote": {"shrinkage": "garrote", "momentum": 0.5},
+    "garrote": {"shrinkage": "garrote", "momentum": 0.7},
     "soft": {"shrinkage": "soft", "momentum": 0.0},
 }
 
@@ -64,7 +64,7 @@ def runs(seed: int, device: str) -> Iterator[dict[str, Any]]:
     yield from of_the_other_laplacian(graphs(seed)["places"], seed, device)
     yield from beside_a_constant(fourier, true, mask, device)
     for decay in (0.3, 0.5, 0.7):
-        for shrinkage, momentum in product(RULES, (0.0, 0.5)):
+        for shrinkage, momentum in product(RULES, (0.0, 0.5, 0.7)):
             options = {"decay": decay, "shrinkage": shrinkage, "momentum": momentum}
             yield {"case": "schedule", **options, **imputed(true, fourier, mask, true, device, n_lambdas=40, **options)}
     for noise in (0.01, 0.1, 0.3):

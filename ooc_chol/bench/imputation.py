@@ -59,7 +59,7 @@ def add_imputation(what: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--svt", default="auto", help="how slices are thresholded, as for oc.impute (default: auto)")
     parser.add_argument("--precision", help="FFF, FDF or DDD, as for oc.impute (default: that of the tensor)")
     parser.add_argument("--shrinkage", default="garrote", help="'garrote' (default) or 'soft'")
-    parser.add_argument("--momentum", type=float, default=0.5, help="part of a step that is added to it (default: 0.5)")
+    parser.add_argument("--momentum", type=float, default=0.7, help="part of a step that is added to it (default: 0.7)")
     parser.add_argument("--n-lambdas", type=count, default=20, help="most values of lambda (default: 20)")
     parser.add_argument("--tol", type=float, default=1e-8, help="change at which a lambda has converged (default: 1e-8)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the tensor, its mask and a random graph (default: 0)")

@@ -97,7 +97,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         tol: float = 1e-8,
         svt: str = "auto",
         precision: str | None = None,
-        momentum: float = 0.5,
+        momentum: float = 0.7,
         shrinkage: str = "garrote",
         center: bool | str = "auto",
         held_out: float | None = None,

@@ -28,7 +28,7 @@ def add_impute_options(parser: argparse.ArgumentParser) -> None:
     schedule.add_argument(
         "--tol", type=float, help="mean square of changes, of that of the tensor, that is enough (default: 1e-8)"
     )
-    schedule.add_argument("--momentum", type=float, help="how far steps go beyond estimates (default: 0.5; 0: they do not)")
+    schedule.add_argument("--momentum", type=float, help="how far steps go beyond estimates (default: 0.7; 0: they do not)")
     rule = "what a singular value s becomes: s - lambda**2 / s, or soft, s - lambda, the convex model (default: garrote)"
     schedule.add_argument("--shrinkage", choices=("garrote", "soft"), help=rule)
     mean = "whether the mean of what is observed is taken off before (default: auto, where it is more than chance)"

@@ -28,20 +28,19 @@ def sweep(
 ) -> Sweep:
     """Look for eigenvalues beyond those that were found.
 
-    Shapes: ``margin`` (k,). 4 random vectors, 10 products with each: a block of fewer columns takes several panels; a wider one
-    begins with as many as it has. Where the basis has no room for that, it is fewer vectors and then fewer products. A random
-    vector has a part in every eigenspace that is orthogonal to what was found, which products with A enlarge where its eigenvalue
-    is extreme. It is a test and no proof.
+    Shapes: ``margin`` (k,). 4 random vectors, 10 products with each: a wider block begins with as many as it has, a narrower one
+    with as many products in all, since long chains tell close eigenvalues apart. Where the basis has no room for that, products
+    are fewer. A random vector has a part in every eigenspace that is orthogonal to what was found, which products with A enlarge
+    where its eigenvalue is extreme. It is a test and no proof.
     """
     space, k = basis.space, wanted.k
     basis.shrink(-(-k // space.block))
     older = list(basis.frontier)
     room = space.capacity - basis.used - len(older)  # panels, when the frontier may have to move
-    chains = max(1, min(-(-VECTORS // space.block), room // (passes + 1)))
-    ends = [basis.join(seed * VECTORS + chain) for chain in range(chains)]
-    steps = max(0, min(passes, room // chains - 1))
+    ends = [basis.join(seed * VECTORS)]
+    steps = max(0, min(passes * -(-VECTORS // space.block), room - 1))
     # What was missed may lie in part in the frontier, to which random vectors are made orthogonal: it is multiplied too.
-    if (room - chains) // (chains + len(older)) >= steps:
+    if (room - 1) // (1 + len(older)) >= steps:
         ends += older
     for _ in range(steps):
         ends = [basis.multiply(end) for end in ends]
@@ -50,4 +49,4 @@ def sweep(
     ritz = basis.ritz(wanted.which)
     before, after = keys(found[:k], wanted.which), keys(ritz.values[:k], wanted.which)
     missed = int(np.count_nonzero(after > before + margin))
-    return Sweep(steps * len(ends), chains * space.block, missed, ritz)
+    return Sweep(steps * len(ends), space.block, missed, ritz)

@@ -218,3 +218,21 @@ def test_the_error_survives_a_copy_to_another_process():
         oc.eigsh(adjacency(2000, 9000, 0), 5, ncv=30, max_passes=25, **HOST)
     copy = pickle.loads(pickle.dumps(told.value))
     assert str(copy) == str(told.value) and np.array_equal(copy.residuals, told.value.residuals)
+
+
+@pytest.mark.parametrize(
+    ("copies", "seed", "which"),
+    [(3, 7, "LA"), (5, 1, "SA"), (16, 1, "SA"), (16, 3, "SA"), *((10, seed, "SA") for seed in (0, 4, 8, 9))],
+)
+def test_copies_of_every_eigenvalue_are_found_by_narrow_panels(copies, seed, which):
+    """What the search in panels of two columns misses at first, the check must find."""
+    rng = np.random.default_rng(seed)
+    n = 1500 // copies
+    b = scipy.sparse.random_array((n, n), density=min(1, 8 / n), rng=rng, format="csr")
+    b = b + b.T
+    order = rng.permutation(copies * n)
+    a = scipy.sparse.block_diag([b] * copies, format="csr")[order][:, order]
+    values = np.sort(np.repeat(np.linalg.eigvalsh(b.toarray()), copies))
+    expected = values[-10:] if which == "LA" else values[:10]
+    found = oc.eigsh(a, k=10, which=which, tol=1e-8, **HOST)
+    assert np.abs(found[0] - expected).max() <= 1e-6 * np.abs(expected).max()

@@ -309,6 +309,7 @@ def _commands() -> Iterator[Door]:
     model = ("model.json",)
     for words, file in (
         (("plan", "--matrix", "{}"), "a.npy"),
+        (("report", "--matrix", "{}"), "a.npy"),
         (("factor", "{}", "--store", "out.ooc", "--force"), "a.npy"),
         (("verify", "{}"), "l.ooc"),
         (("sparse", "pack", "{}", "-o", "out.oocsr", "--force"), "g.mtx"),

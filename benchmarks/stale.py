@@ -33,6 +33,7 @@ ROOMS = {
     "several_gpus": ("apps/geostat", "eigen", "sparse", "tensors", *_DENSE),
     "sparse": ("eigen", *_SPARSE),
     "spectral": ("apps/spectral", "eigen", *_SPARSE),
+    "systems": ("apps/imputation", "apps/spectral", "diff", "eigen", "tensors", *_SPARSE),
     "tensors": ("hardware", "kernels", "tensors"),
 }
 

@@ -24,7 +24,7 @@ from benchmarks.running import Later, Options, seconds_of
 from benchmarks.segments import image_of
 from ooc_chol.apps import imputation, spectral
 
-FOLDER = "wall"
+FOLDER = "systems"
 cp, cupyx = map(Later, ("cupy", "cupyx"))
 cupy_sparse, cupy_linalg = map(Later, ("cupyx.scipy.sparse", "cupyx.scipy.sparse.linalg"))
 

@@ -110,6 +110,8 @@ def ages(root: Path = ROOT, results: Path = RESULTS) -> Iterator[Age]:
     history = History(root)
     for path in sorted((*results.rglob("*.json"), *results.rglob("*.jsonl"))):
         own, shown = commit_of(path), path.relative_to(results)
+        if shown.parent.as_posix() == "release":  # what ran, and no figures
+            continue
         is_own = own is not None and history.has(own)
         commit = own if is_own else history.brought(path)
         on_host = re.search(r"(?:^|-)host(?:-|$)", path.stem) is not None

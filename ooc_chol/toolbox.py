@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from ooc_chol.process.address_space import check_room as check_room
     from ooc_chol.process.address_space import guarded_imports as guarded_imports
     from ooc_chol.process.team import map_in_threads as map_in_threads
-    from ooc_chol.process.team import threads_kept as threads_kept
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
     from ooc_chol.sparse.product import Product as Product
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
@@ -120,7 +119,7 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "process.address_space": ("check_room", "guarded_imports"),
-    "process.team": ("map_in_threads", "threads_kept"),
+    "process.team": ("map_in_threads",),
     "sparse.plan": ("MultiplyPlan",),
     "sparse.product": ("Product",),
     "sparse.report": ("MultiplyReport",),

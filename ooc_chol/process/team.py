@@ -6,14 +6,14 @@ import itertools
 import os
 import queue
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
-from typing import TypeAlias, TypeVar, final
+from typing import TypeAlias, TypeVar
 
 from ooc_chol.config import whole_number
 from ooc_chol.process import blas_buffers
-from ooc_chol.process.fork_safety import new_lock, renewed_in_child
+from ooc_chol.process.fork_safety import new_lock
 from ooc_chol.process.threads import OwnThread, start, take, wait_out
 
 #: Bytes of a copy that are worth a thread.
@@ -64,43 +64,6 @@ class _Batch:
 _Batches: TypeAlias = "queue.SimpleQueue[_Batch | object]"
 
 
-@final
-class _Helpers:
-    """Threads that take batches from a queue, started as they are first needed."""
-
-    def __init__(self) -> None:
-        self.batches: _Batches = queue.SimpleQueue()
-        self._threads: list[OwnThread] = []
-        self._starting = new_lock()  # several streams may run their first batches at once
-        self._process = os.getpid()
-
-    @property
-    def are_here(self) -> bool:
-        """False in a process that was forked from theirs."""
-        return self._process == os.getpid()
-
-    def start(self, count: int) -> None:
-        """See that there are so many."""
-        with self._starting:
-            while len(self._threads) < count:
-                # It knows the queue and not this: what is dropped ends it, as what is closed does.
-                helper = OwnThread(_help, (self.batches, weakref.ref(self, self.batches.put)), "team")
-                self._threads.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
-                try:
-                    start(helper)
-                except Exception:  # it could not start
-                    self._threads.remove(helper)
-                    raise
-
-    def close(self) -> None:
-        """End them all, and wait for them."""
-        threads = list(self._threads)
-        while self._threads:
-            self._threads.pop()
-            self.batches.put(None)
-        wait_out(threads)
-
-
 class ThreadTeam:
     """``size`` threads, the calling one among them, that run batches of independent jobs.
 
@@ -112,9 +75,9 @@ class ThreadTeam:
         if size < 1:
             raise ValueError(f"a team of {size} threads cannot work; give at least 1")
         self.size = size
-        self._helpers: _Helpers | None = None
-        self._is_cut = False  # a batch was, by an error: jobs of it may run still
-        self._taking = new_lock()
+        self._batches: _Batches = queue.SimpleQueue()
+        self._helpers: list[OwnThread] = []
+        self._starting = new_lock()  # several streams may run their first batches at once
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run all jobs, in any order and at once; return when all have run."""
@@ -122,25 +85,16 @@ class ThreadTeam:
             for job in jobs:
                 job()
             return
-        helpers, count = self._taken(), min(self.size, len(jobs)) - 1
-        helpers.start(count)
+        self._start()
         batch = _Batch(jobs)
         try:
-            for _ in range(count):
-                helpers.batches.put(batch)
+            for _ in range(min(self.size, len(jobs)) - 1):
+                self._batches.put(batch)
             batch.work()
             batch.wait()
         except BaseException as error:
-            self._is_cut = True
             batch.drop(error)
             raise
-
-    def _taken(self) -> _Helpers:
-        """Its helpers, from its first batch on: those that were kept, or new ones."""
-        with self._taking:
-            if self._helpers is None:
-                self._helpers = _KEPT.take()
-            return self._helpers
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """``[function(item) for item in items]``, by all threads."""
@@ -158,91 +112,31 @@ class ThreadTeam:
         return [slice(rows * number // count, rows * (number + 1) // count) for number in range(count)]
 
     def close(self) -> None:
-        """End the helping threads, or let them be kept; a later batch takes others."""
-        with self._taking:
-            helpers, self._helpers = self._helpers, None
-        if helpers is not None and (self._is_cut or not _KEPT.keeps(helpers)):
-            helpers.close()
+        """End the helping threads; a later batch starts them anew."""
+        helpers = list(self._helpers)
+        while self._helpers:
+            self._helpers.pop()
+            self._batches.put(None)
+        wait_out(helpers)
+
+    def _start(self) -> None:
+        with self._starting:
+            while len(self._helpers) < self.size - 1:
+                # It knows the queue and not the team: one that is dropped ends it, as one that is closed does.
+                helper = OwnThread(_help, (self._batches, weakref.ref(self, self._batches.put)), "team")
+                self._helpers.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
+                try:
+                    start(helper)
+                except Exception:  # it could not start
+                    self._helpers.remove(helper)
+                    raise
 
 
-def _help(batches: _Batches, helpers: weakref.ref[_Helpers]) -> None:
-    """Run batches until told to end, or until ``helpers`` are gone, as it then says in the queue; a helper's body."""
+def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
+    """Run batches until told to end, or until the team is gone, as ``team`` then says in the queue; a helper's body."""
     while isinstance(batch := batches.get(), _Batch):
         batch.work()
         del batch
-
-
-@final
-class _Kept:
-    """Helpers that wait for the next team, as long as a block of :func:`threads_kept` goes on."""
-
-    def __init__(self) -> None:
-        self.lock = new_lock()
-        self._blocks = 0
-        self._idle: list[_Helpers] = []
-
-    def begin(self) -> None:
-        """Keep helpers from now on."""
-        with self.lock:
-            self._blocks += 1
-
-    def end(self) -> None:
-        """Keep them no longer, unless another block does."""
-        with self.lock:
-            self._blocks -= 1
-            ended = [] if self._blocks else [*self._idle]
-            if not self._blocks:
-                self._idle.clear()
-        for helpers in ended:
-            helpers.close()
-
-    def take(self) -> _Helpers:
-        """Those that wait, or new ones."""
-        with self.lock:
-            return self._idle.pop() if self._idle else _Helpers()
-
-    def keeps(self, helpers: _Helpers) -> bool:
-        """Let helpers wait, if any are kept; whether they do."""
-        with self.lock:
-            if is_kept := self._blocks > 0 and helpers.are_here:
-                self._idle.append(helpers)
-            return is_kept
-
-    def forget(self) -> None:
-        """In a forked child: none of the threads is there."""
-        self._idle.clear()
-
-
-_KEPT = _Kept()
-renewed_in_child(_KEPT.forget, lambda: _KEPT.lock)
-
-
-@contextmanager
-def threads_kept() -> Iterator[None]:
-    """Keep threads, those of :func:`map_in_threads` and of other calls, from one call to the next inside a block.
-
-    Yields
-    ------
-    None
-        Nothing: calls inside of the block, on any thread, use threads that wait, where there are some.
-
-    Notes
-    -----
-    A new thread waits for the interpreter before it does anything, 2 ms beside others that are busy: longer than a call on some
-    hundred thousand numbers takes. All threads have ended once the last such block of the process is left.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> with oc.toolbox.threads_kept():
-    ...     [sum(oc.toolbox.map_in_threads(abs, range(n))) for n in (2, 3)]
-    [1, 3]
-    """
-    _KEPT.begin()
-    try:
-        yield
-    finally:
-        _KEPT.end()
 
 
 def pieces(count: int, length: int) -> list[slice]:
@@ -286,7 +180,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
     if threads is not None and whole_number(threads, "threads") < 1:
         raise ValueError(f"threads is {threads}; give 1 or more, or leave it out for as many as there are cores")
     most = cores() if threads is None else min(threads, cores())
-    with closing(ThreadTeam(most)) as team:
+    with closing(ThreadTeam(max(1, min(len(items), most)))) as team:
         return team.map(partial(_call, function), items)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import os
 import threading
 import time
 from contextlib import closing
@@ -11,7 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ooc_chol.toolbox import map_in_threads, threads_kept
+from ooc_chol.toolbox import map_in_threads
 from tests.inside.process import ThreadTeam, UsersCode
 
 
@@ -107,51 +106,6 @@ def test_no_more_threads_look_at_items_than_are_asked_for():
     assert most == 1
     assert len(set(map_in_threads(look, range(40), threads=2))) <= 2
     assert most <= 2
-
-
-def _meeting(threads: int, barrier: threading.Barrier | None = None) -> set[threading.Thread]:
-    """The threads that look at as many items at once."""
-    barrier = barrier or threading.Barrier(threads, timeout=10)
-
-    def look(_):
-        barrier.wait()
-        return threading.current_thread()
-
-    return set(map_in_threads(look, range(threads), threads=threads))
-
-
-@pytest.fixture
-def four_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
-
-
-@pytest.mark.usefixtures("four_cores")
-def test_threads_are_kept_from_call_to_call_until_the_last_block_ends():
-    before = set(threading.enumerate())
-    with threads_kept():
-        first = _meeting(2)
-        with threads_kept():
-            assert _meeting(2) == first
-        assert _meeting(2) == first
-        assert set(threading.enumerate()) - before == first - before
-    assert set(threading.enumerate()) == before
-    assert len(_meeting(2) - first) == 1, "outside of a block each call has new ones"
-    assert set(threading.enumerate()) == before
-
-
-@pytest.mark.usefixtures("four_cores")
-def test_calls_at_once_have_threads_of_their_own_and_an_error_ends_them():
-    before = set(threading.enumerate())
-    with threads_kept():
-        all_four = threading.Barrier(4, timeout=10)
-        one, other = map_in_threads(lambda _: _meeting(2, all_four), range(2), threads=2)
-        assert len(one | other) == 4
-        kept = set(threading.enumerate())
-        with pytest.raises(ZeroDivisionError):
-            map_in_threads(lambda each: 1 // each, range(2), threads=2)
-        assert set(threading.enumerate()) < kept, "a team that an error has cut short is not used again"
-        assert map_in_threads(abs, [-1, -2, -3]) == [1, 2, 3]
-    assert set(threading.enumerate()) == before
 
 
 def test_no_threads_at_all_are_refused():

@@ -123,8 +123,7 @@ class Grown:
     def segmentation(self, wanted: Threshold, started: float) -> Segmentation:
         """Segments of a threshold; only those are computed that no earlier one has looked at."""
         began = time.perf_counter()
-        with tb.threads_kept():
-            visits = [_Visit(*visit) for visit in self.regions.visited(wanted)]
+        visits = [_Visit(*visit) for visit in self.regions.visited(wanted)]
         looked = [visit for visit in visits if _is_looked(visit, wanted)]
         looks = [look for visit in visits if visit.is_new and (look := visit.region.look) is not None]
         found = [look.lowest for look in looks if look.lowest is not None]

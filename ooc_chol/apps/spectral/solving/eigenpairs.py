@@ -73,7 +73,7 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
     count = min(count, graph.n - 1)
     if is_dense(graph.n, count):
         return _by_lapack(graph, count, began, normalized=normalized)
-    with tb.threads_kept(), oc.block_csr(graph.adjacency) as packed:
+    with oc.block_csr(graph.adjacency) as packed:
         operator = oc.laplacian(packed, normalized)
         if is_small := is_for_host(graph.adjacency.nnz, options):
             options = options.on_host()

@@ -87,7 +87,7 @@ def multiplied(a: oc.BlockCSR, where: dict[str, Any]) -> Line:
 
 
 def solved(path: str, call: dict[str, Any], where: dict[str, Any], *, is_cached: bool) -> Iterator[tuple[str, Line]]:
-    """What is measured of a file that is there, step by step."""
+    """Measurements of a file that is there, step by step."""
     device = where["devices"][0]
     seconds, a = seconds_of(lambda: oc.block_csr(path))
     with a:
@@ -130,7 +130,7 @@ def solve(path: str, call: dict[str, Any], where: dict[str, Any], is_cached: boo
 
 
 def told_apart(function: Callable[..., Line], *given: Any) -> Line:
-    """What a function gives in a process of its own, which tells how far it is."""
+    """Result of a function in a process of its own, which tells how far it is."""
     done = subprocess.run(words_apart(function, *given), stdout=subprocess.PIPE, text=True, check=False, env=environment_apart())
     if done.returncode:
         raise OSError(f"{function.__name__} ended with {done.returncode}")

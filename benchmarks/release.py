@@ -25,7 +25,7 @@ TAKES = {"minutes": 25.0, "list": False}
 
 
 class Command(NamedTuple):
-    """What is run by ``python -m``, and the seconds that it is expected to take."""
+    """Command behind ``python -m``, and the seconds that it is expected to take."""
 
     words: str
     seconds: int
@@ -104,7 +104,7 @@ def run(options: Options) -> int:
 
 
 def _done(options: Options, commit: str) -> dict[str, Any]:
-    """What ended well at this commit, by the command's words."""
+    """Commands that ended well at this commit, by their words."""
     if not Path(options.output, f"{options.name}.json").exists():
         return {}
     before: dict[str, Any] = options.read()["commands"]

@@ -225,7 +225,7 @@ def test_the_error_survives_a_copy_to_another_process():
     [(3, 7, "LA"), (5, 1, "SA"), (16, 1, "SA"), (16, 3, "SA"), *((10, seed, "SA") for seed in (0, 4, 8, 9))],
 )
 def test_copies_of_every_eigenvalue_are_found_by_narrow_panels(copies, seed, which):
-    """What the search in panels of two columns misses at first, the check must find."""
+    """Copies that the search in panels of two columns misses at first are found by the check."""
     rng = np.random.default_rng(seed)
     n = 1500 // copies
     b = scipy.sparse.random_array((n, n), density=min(1, 8 / n), rng=rng, format="csr")

@@ -15,9 +15,15 @@ NOTE = """\
 - *beside*: share of the rate of page-locked copies. From a file: of what disk or cache and the product in core allow. In core:
   times the fastest rate of another library, with as many columns at once or fewer."""
 
+#: In the names of graphs that are numbered by degree, and not as drawn.
+_BY_DEGREE = ", order='degree'"
+
 
 def pass_lines(folder: Path) -> list[dict[str, Any]]:
-    """Every pass of the files in ``folder`` with what its file says of matrix and machine: by file, in the order measured."""
+    """Passes of the files in ``folder`` with what each says of matrix and machine: by file, in the order measured.
+
+    What nothing stands beside is left out, and a graph as drawn where it was measured as numbered by degree, too.
+    """
     lines: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.json")):
         content = read_result(path)
@@ -30,7 +36,10 @@ def pass_lines(folder: Path) -> list[dict[str, Any]]:
                 for _, cell in pass_columns(""):
                     cell(line)
         lines += found
-    return lines
+    by_degree = {
+        (_brief(line["matrix"]).replace(_BY_DEGREE, ""), *line["kinds"]) for line in lines if _BY_DEGREE in line["matrix"]
+    }
+    return [line for line in lines if (_brief(line["matrix"]), *line["kinds"]) not in by_degree and _beside(line)]
 
 
 def pass_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]:

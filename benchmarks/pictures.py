@@ -76,8 +76,8 @@ def bars_of(result: dict[str, Any]) -> dict[str, float]:
 
 
 def chosen(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is drawn: results on GPUs that the planner's own policy made, in the order of the table."""
-    return sorted((result for result in results if table.on_gpu(result) and result["policy"] == "planned"), key=table.order)
+    """What is drawn: results on GPUs that the table has, in its order."""
+    return table.newest(filter(table.on_gpu, results))
 
 
 def label_of(result: dict[str, Any]) -> str:

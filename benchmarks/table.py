@@ -79,7 +79,7 @@ def load_passes(folder: Path = RESULTS) -> list[Result]:
 def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = (), passes: Sequence[Result] = ()) -> dict[str, str]:
     """The tables that have rows, by name; ``link`` is the folder of the result files as the document sees it."""
     on_gpus = [result for result in results if on_gpu(result)]
-    ours = sorted((result for result in on_gpus if result["policy"] == "planned"), key=order)
+    ours = newest(on_gpus)
     ablations = {_setting(result) for result in on_gpus if result["policy"] != "planned"}
     policies = sorted((result for result in on_gpus if _setting(result) in ablations), key=_moved, reverse=True)
     predicted = sorted((result for result in on_gpus if result.get("predicted_seconds") is not None), key=order)
@@ -128,10 +128,21 @@ def _table(results: Iterable[Result], columns: Sequence[Column], note: str) -> s
     return markdown([heading for heading, _ in columns], *rows) + f"\n\n{note}" if rows else ""
 
 
+def _case(result: Result) -> tuple[Any, ...]:
+    """What results of one case share at any commit."""
+    return tuple(result["devices"]), *(result[name] for name in ("engine", "n", "tile_size", "budget_bytes", "source"))
+
+
 def _setting(result: Result) -> tuple[Any, ...]:
     """What results of different policies must share to be compared."""
-    names = ("commit", "engine", "n", "tile_size", "budget_bytes", "source")
-    return tuple(result["devices"]), *(result[name] for name in names)
+    return result["commit"], *_case(result)
+
+
+def newest(results: Iterable[Result]) -> list[Result]:
+    """Results of the planner's own policy, the last of each case, in the order of the table."""
+    planned = (result for result in results if result["policy"] == "planned")
+    found = {_case(result): result for result in sorted(planned, key=lambda result: str(result["date"]))}
+    return sorted(found.values(), key=order)
 
 
 def on_gpu(result: Result) -> bool:

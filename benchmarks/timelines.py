@@ -1,8 +1,7 @@
 """What the streams of a GPU did under each policy: tables and pictures from the recorded traces of one matrix.
 
-``--update`` rewrites them in ``docs/ablation.md`` and ``docs/measurements.md``, and draws ``docs/pictures``. A document holds
-the place of a table between ``<!-- streams -->`` and ``<!-- /streams -->``, or ``kernels``. The pictures need Matplotlib (``pip
-install '.[plots]'``).
+``--update`` rewrites them in ``docs/ablation.md``, and draws ``docs/pictures``. A document holds the place of a table between
+``<!-- streams -->`` and ``<!-- /streams -->``. The pictures need Matplotlib (``pip install '.[plots]'``).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ RUNS = {
 }
 DEVICE = "cuda:0"
 #: Document that holds each table.
-DOCUMENTS = {"streams": ROOT / "docs/ablation.md", "kernels": ROOT / "docs/measurements.md"}
+DOCUMENTS = {"streams": ROOT / "docs/ablation.md"}
 KERNELS = ("GEMM", "SYRK", "TRSM", "POTRF")
 #: What each stream runs, from top to bottom in the pictures.
 STREAMS = {"compute": KERNELS, "copy-in": ("fetch", "generate"), "copy-out": ("write",)}
@@ -131,9 +130,7 @@ def total(operations: Iterable[Operation], *kinds: str) -> Total:
 
 def made_tables(runs: Mapping[str, Run]) -> dict[str, str]:
     """The tables by name."""
-    dgemm = result_of("planned")["dgemm_tflops"]
-    kernels = kernels_table(runs["planned"], runs["async"], (dgemm["before"] + dgemm["after"]) / 2)
-    return {"streams": streams_table(runs), "kernels": kernels}
+    return {"streams": streams_table(runs)}
 
 
 def streams_table(runs: Mapping[str, Run]) -> str:
@@ -147,22 +144,6 @@ def streams_table(runs: Mapping[str, Run]) -> str:
             row += [f"{copies.calls:,}", f"{copies.seconds:.3f}", f"{copies.gigabytes_per_second:.1f}"]
         rows.append(row)
     return markdown(["policy", "run", "works", "stands still", "fetches", "s", "GB/s", "writes", "s", "GB/s"], *rows)
-
-
-def kernels_table(run: Run, cool: Run, dgemm_tflops: float) -> str:
-    """Where the time of ``run`` went."""
-    seconds = run.about["seconds"]
-    rows = []
-    for kinds in (*((kind,) for kind in KERNELS), KERNELS):
-        part, predicted, waiting = (total(operations, *kinds) for operations in (run.measured, run.predicted, cool.measured))
-        loss = part.seconds - part.flops / dgemm_tflops / 1e12
-        row = [kinds[0] if len(kinds) == 1 else "all", f"{part.calls}", f"{part.seconds:.3f}", f"{predicted.seconds:.3f}"]
-        rates = [f"{one.tflops:.1f}" for one in (part, predicted, waiting)]
-        rows.append([*row, f"{100 * part.seconds / seconds:.1f} %", f"{loss:+.3f}", *rates])
-    rest = seconds - total(run.measured, *KERNELS).seconds
-    rows.append(["no kernel runs", "", f"{rest:.3f}", "", f"{100 * rest / seconds:.1f} %", f"{rest:+.3f}", "", "", ""])
-    heading = ["", "calls", "s", "predicted s", "share", "s beyond DGEMM", "TFLOP/s", "predicted", "in the other run"]
-    return markdown(heading, *rows)
 
 
 def first_solves(run: Run) -> tuple[float, float]:

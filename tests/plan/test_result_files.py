@@ -269,6 +269,25 @@ def test_passes_stand_beside_what_bounds_them(tmp_path):
     ]
 
 
+def test_a_graph_is_shown_in_its_best_order_and_beside_something(tmp_path):
+    one = {"devices": ["cuda:0"], "columns": 1, "precision": "FFF", "pass_seconds": 0.25, "budget_bytes": 2**33, "peak_bytes": 9}
+    one |= {"bytes_a_pass": 0, "bytes_planned": 5, "bytes_executed": 5}
+    peer = {"peer": "fast", "dtype": "float32", "columns": 1, "seconds": [0.1]}
+    drawn, degree = "rmat(9, 16, 0.57, 0.19, 0.19, seed=1)", "rmat(9, 16, 0.57, 0.19, 0.19, seed=1, order='degree')"
+    files = {"a": (drawn, "pattern"), "b": (degree, "pattern"), "c": (drawn, "fp32")}
+    for name, (matrix, kind) in files.items():
+        content = {"case": name, "matrix": matrix, "kinds": [kind], "entries": 5, "peers": [peer], "passes": [one]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "d.json").write_text(json.dumps(content | {"peers": [], "kinds": ["fp64"]}), encoding="utf-8")
+    assert [line["case"] for line in table.pass_lines(tmp_path)] == ["b", "c"]
+
+
+def test_the_last_result_of_a_case_is_shown():
+    found = next(result for result in table.load() if on_gpu(result) and result["policy"] == "planned")
+    later = found | {"case": "later", "commit": "0" * 40, "date": "2030-01-31"}
+    assert [each["case"] for each in table.newest([later, found, other(found)])] == ["later", "four"]
+
+
 def test_documents_have_a_row_for_each_line_of_whole_calls():
     lines = [line for path in CALLS for line in json.loads(path.read_text(encoding="utf-8"))["lines"]]
     rows = re.findall(r"^\| \[.*\]\(\.\./benchmarks/results/wall/", (ROOT / "docs/measurements.md").read_text("utf-8"), re.M)

@@ -7,7 +7,7 @@
 #   make test-thorough  all combinations of parameters besides, long fuzzing, kills and soak
 #   make test-oldest    the tests of `make test` with the oldest packages that pyproject.toml allows, in $(OLDEST)
 #   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
-#   make check   format, lint, types, layers, docstrings, pages
+#   make check   format, lint, types, layers, docstrings, pages and their figures
 #   make docs    the documentation site, in docs/_build; a warning is an error
 #   make clean   remove all that make made
 
@@ -75,6 +75,7 @@ check: $(ready)
 	@$(bin)/lint-imports
 	@$(bin)/python -m tests.docstrings
 	@$(bin)/python -m tests.prose
+	@$(bin)/python -m benchmarks quote --check
 
 docs: $(ready-docs)
 	@$(bin)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs docs/_build

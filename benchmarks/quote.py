@@ -1,0 +1,371 @@
+"""All figures of README and documents that a release measures anew, from the result files.
+
+Tables between marks are made as by ``--update`` of their cases. A figure in running text, or in a table with words between, is a
+*quote*: a piece of a page as it stands there, with ``{}`` for each figure. ``--check`` writes nothing and fails where a page says
+other figures than its files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from statistics import median
+from typing import Any, NamedTuple
+
+from benchmarks import running
+from benchmarks.running import RESULTS, ROOT, Options, link_from
+
+#: Commands that make the tables between marks.
+TABLES = (
+    "table --update docs/measurements.md docs/ablation.md",
+    "geostat_fits --update docs/measurements.md",
+    "geostat_peers --update docs/measurements.md",
+    "imputation_when --update docs/imputation.md",
+    "partitions --update docs/spectral.md",
+    "segments --update docs/spectral.md",
+)
+README, MEASUREMENTS = "README.md", "docs/measurements.md"
+_FIGURE = r"(-?\d(?:[\d.,]*\d)?(?:e-?\d+)?)"
+
+
+class Quote(NamedTuple):
+    """A piece of a page with ``{}`` for each figure, and the figures; ``](results/`` leads to the folder of result files."""
+
+    page: str
+    text: str
+    figures: tuple[str, ...]
+
+    def pattern(self) -> re.Pattern[str]:
+        """The piece with any figures, in lines of any length."""
+        text = self.text.replace("](results/", f"]({link_from(ROOT / self.page)}/")
+        return re.compile(re.escape(text).replace(r"\ ", r"\s+").replace(r"\{\}", _FIGURE))
+
+    def written(self, content: str) -> str:
+        """A page with these figures in the place of others."""
+        found = list(self.pattern().finditer(content))
+        if len(found) != 1:
+            raise ValueError(f"{self.page} has the piece {len(found)} times, not once: {self.text}")
+        for number in range(len(self.figures), 0, -1):
+            start, end = found[0].span(number)
+            content = content[:start] + self.figures[number - 1] + content[end:]
+        return content
+
+
+@cache
+def result(name: str) -> Any:
+    """A result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def one(lines: Iterable[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    """The one line with these values, or with what a function of theirs takes."""
+    (found,) = (
+        line
+        for line in lines
+        if all(want(line.get(name)) if callable(want) else line.get(name) == want for name, want in wanted.items())
+    )
+    return found
+
+
+def seconds(value: float) -> str:
+    """Seconds in a table: two decimals, one from 10 on, three below 0.1."""
+    return f"{value:.3f}" if value < 0.0995 else f"{value:.2f}" if value < 9.995 else f"{value:.1f}"
+
+
+def dense() -> Iterator[Quote]:
+    """Factorizations on GPUs."""
+    fast, large, native = (result(f"h200-{name}") for name in ("residue-131072-32g", "residue-250000-112g", "native-131072-24g"))
+    four, four_native = result("h200x4-residue-163840"), result("h200x4-native-163840")
+    peers = [peer for path in sorted(RESULTS.glob("h200-*.json")) for peer in result(path.stem)["peers"]]
+    best = max(peer["tflops"] for peer in peers if peer["name"].startswith("cuSOLVER"))
+    whole = fast["n"] ** 3 / 3e12 / median(fast["wall_seconds"])
+    text = "Order {} in {} GiB of an H200, half of L's bytes: [{} TFLOP/s](results/h200-residue-131072-32g.json), cuSOLVER {} with all"
+    figures = f"{fast['n']:,}", f"{fast['budget_bytes'] / 2**30:.0f}", f"{whole:.0f}", f"{best:.0f}"
+    yield Quote(README, text, figures)
+    text = "- **Residues on one GPU** reach {} TFLOP/s at order {}, and {} at {}."
+    yield Quote(MEASUREMENTS, text, tuple(f(each) for each in (large, fast) for f in (_tflops, _order)))
+    text = "- **Native FP64** reaches {} of DGEMM on one GPU, and {} on four."
+    yield Quote(MEASUREMENTS, text, (_of_dgemm(native), _of_dgemm(four_native)))
+    yield Quote(MEASUREMENTS, "residues reach {} TFLOP/s.", (f"{four['tflops']:.0f}",))
+    text = "[{} TFLOP/s](results/h200-residue-131072-32g.json), native FP64 at [{}](results/h200-native-131072-24g.json)"
+    yield Quote("docs/residues.md", text, (_tflops(fast), _tflops(native)))
+    yield from guide_sizes()
+
+
+def _tflops(found: dict[str, Any]) -> str:
+    return f"{found['tflops']:.1f}"
+
+
+def _order(found: dict[str, Any]) -> str:
+    return f"{found['n']:,}"
+
+
+def _of_dgemm(found: dict[str, Any]) -> str:
+    return f"{2 * found['tflops'] / sum(found['dgemm_tflops'].values()):.3f}"
+
+
+def guide_sizes() -> Iterator[Quote]:
+    """Times of one evaluation, by the rates of results."""
+    names = "host-fp64-file", "h200-native-131072-24g", "h200-residue-131072-32g"
+    host, native, residues = (1e12 * result(name)["tflops"] for name in names)
+    rows = (
+        (5_000, "{} s | | |", host),
+        (10_000, "{} s | | |", host),
+        (20_000, "{} s | | |", host),
+        (50_000, "{} min | | |", 60 * host),
+        (100_000, "{} min | {} s | {} s |", 60 * host, native, residues),
+        (200_000, "| {} s | {} s |", native, residues),
+    )
+    for n, text, *rates in rows:
+        times = [n**3 / 3 / rate for rate in rates]
+        figures = [f"{4e-9 * n**2:.1f}" if n < 50_000 else f"{4e-9 * n**2:.0f}"]
+        figures += [f"{each:.1f}" if each < 9.95 else f"{each:.0f}" for each in times]
+        yield Quote("docs/geostat-guide.md", f"| {n:,} | {{}} GB | {text}", tuple(figures))
+
+
+def types() -> Iterator[Quote]:
+    """Complex numbers and float32."""
+    double, native, single = (
+        result(f"types/h200-{name}-host") for name in ("complex128-residue", "complex128-native", "float32-residue")
+    )
+    for found, name, how in ((double, "complex128", "residues, 14 moduli"), (single, "float32", "residues, 7 moduli")):
+        text = f"| [{name}, {_order(found)}](results/types/h200-{name}-residue-host.json) | {how} | **{{}} s** | {{}} TFLOP/s | {{}} s |"
+        figures = seconds(found["wall_seconds"][-1]), f"{found['tflops']:.0f}", seconds(found["peers"][0]["seconds"][0])
+        yield Quote(MEASUREMENTS, text, figures)
+    text = "(results/types/h200-complex128-native-host.json) | native | {} s | {} TFLOP/s | |"
+    yield Quote(MEASUREMENTS, text.replace("(results", "](results", 1), (seconds(native["wall_seconds"][-1]), _tflops(native)))
+    figures = seconds(single["wall_seconds"][-1]), seconds(single["peers"][0]["seconds"][0])
+    yield Quote(README, "[{} s](results/types/h200-float32-residue-host.json) | cuSOLVER {} s |", figures)
+
+
+def kriging() -> Iterator[Quote]:
+    """The front page's data set."""
+    ours, theirs = result("geostat/modis-vecchia-host"), result("geostat/modis-peers-host")["peers"]["GPBoost"]
+    found = one(ours["models"], model="half-constant")
+    places = f"{found['n']:,}", f"{found['held_out']:,}"
+    yield Quote(README, "{} satellite temperatures, and {} [predicted]", places)
+    text = "[{} s](results/geostat/modis-vecchia-host.json), predictions included; GPBoost's takes [{} s](results/geostat/modis-peers-host.json)"
+    yield Quote(README, text, (f"{found['seconds']['all']:.0f}", f"{theirs['seconds']['all']:.0f}"))
+
+
+def eigenpairs() -> Iterator[Quote]:
+    """Eigenpairs of graphs on H200s."""
+    page = "docs/eigenpairs.md"
+    for scale, k, name, linked in ((22, 8, "h200-22", True), (25, 8, "h200-25", True), (25, 24, "h200-25", False)):
+        graph = f"[by degree](results/eigen/{name}.json)" if linked else "by degree"
+        yield Quote(page, f"| {scale}, {graph} | {k} | {{}} | {{}} | {{}} | {{}} |", tuple(map(seconds, _pairs(name, scale, k))))
+    fast, _, theirs, _ = _pairs("h200-25", 25, 24)
+    text = "24 pairs of a graph of a billion entries take [{} s](results/eigen/h200-25.json), by CuPy {}."
+    yield Quote(README, text, (f"{fast:.1f}", f"{theirs:.1f}"))
+    fast, _, theirs, _ = _pairs("h200-25", 25, 8)
+    yield Quote(
+        README, "[{} s](results/eigen/h200-25.json) | CuPy {} s | {} s |", tuple(map(seconds, (fast, theirs, _walls("eigsh", 2))))
+    )
+    lines = result("eigen/h200x2")["lines"]
+    both = (one(lines, devices=devices)["seconds"][-1] for devices in (["cuda:0", "cuda:1"], "cuda:0"))
+    yield Quote(page, "[{} s in place of {}](results/eigen/h200x2.json)", tuple(map(seconds, both)))
+
+
+def _pairs(name: str, scale: int, k: int) -> tuple[float, ...]:
+    """Second calls for so many pairs: ours in FDF and DDD, CuPy's in float32 and float64."""
+    lines = result(f"eigen/{name}")["lines"]
+    kinds = ("ours", "FDF"), ("ours", "DDD"), ("cupy", "float32"), ("cupy", "float64")
+    on_graph = [line for line in lines if line["graph"].startswith(f"rmat({scale},")]
+    return tuple(one(on_graph, what=what, precision=precision, k=k)["seconds"][-1] for what, precision in kinds)
+
+
+def gradients() -> Iterator[Quote]:
+    """Sparse operations with gradients."""
+    found = result("diff/h200-products")["measured"]
+
+    def of(name: str, file: str = "h200-products") -> float:
+        """Milliseconds."""
+        return 1e3 * median(result(f"diff/{file}")["measured"][name]["seconds"])
+
+    both, torch = of("forward and backward"), of("torch.sparse.mm forward and backward")
+    entries = f"{found['pattern']['entries'] / 1e6:.0f}"
+    text = "with {} million entries, forward and backward, takes [{} ms](results/diff/h200-products.json), `torch.sparse.mm` {}."
+    yield Quote(README, text, (entries, f"{both:.2f}", f"{torch:.1f}"))
+    yield Quote(README, "[{} ms](results/diff/h200-products.json) | torch {} ms |", (f"{both:.2f}", f"{torch:.1f}"))
+    yield Quote(MEASUREMENTS, "[{} million entries](results/diff/h200-products.json)", (entries,))
+    figures = (f"{of(name):.3f}" for name in ("kernel A x", "forward", "torch CSR forward"))
+    yield Quote(MEASUREMENTS, "| `A @ x` | {} | {} | torch {} |", tuple(figures))
+    kernels = of("kernel A x") + of("kernel sampled") + of("kernel A.T g")
+    yield Quote(MEASUREMENTS, "| forward and backward | {} | {} | torch {} |", (f"{kernels:.3f}", f"{both:.3f}", f"{torch:.1f}"))
+    ours, theirs = of("epoch", "h200-gcn"), of("torch-geometric's epoch", "h200-gcn")
+    text = "[epoch of a graph network](results/diff/h200-gcn.json) | | {} | torch-geometric {} |"
+    yield Quote(MEASUREMENTS, text, (f"{ours:.2f}", f"{theirs:.2f}"))
+
+
+def imputation() -> Iterator[Quote]:
+    """Steps of an imputation."""
+    cases = result("tensors/h200")["cases"]
+    ours, theirs = (
+        1e3 * min(one(cases, size="4039x50x50", **what)["seconds"])
+        for what in ({"kernel": "threshold", "svt": "subspace"}, {"peer": "cupy eigh"})
+    )
+    yield Quote(README, "[{} ms](results/tensors/h200.json), CuPy's `eigh` alone {}.", (f"{ours:.1f}", f"{theirs:.0f}"))
+
+
+def _walls(measured: str, count: int, file: str = "h200x2") -> float:
+    """Seconds of the second call on so many GPUs."""
+    return float(one(result(f"several_gpus/{file}")["lines"], measured=measured, count=count)["walls"][-1])
+
+
+#: Rows of the table of several GPUs, and what they measured; those with a column for four GPUs.
+ROWS = {
+    "FP64 through residues, n = 163,840, 48 GiB each": "residue 48 GiB",
+    "FP64 through residues, n = 131,072": "residue",
+    "FP64, native, n = 131,072": "native",
+    "FP64 by default, n = 65,536": "default",
+    "the same, n = 32,768": "default 32768",
+    'mixed, "ex 10", 1e-5, n = 131,072': "strong 1e-5",
+    'mixed, "ex 200", 1e-5, n = 131,072': "weak 1e-5",
+    "`eigsh`, R-MAT of scale 25, k = 8, FDF": "eigsh",
+    "`impute`, 1,300 x 512 x 512, FFF": "impute",
+    "log-likelihood and gradient, n = 105,569": "gradient",
+    "kriging of 42,227 places from them": "kriging",
+}
+
+
+def several_gpus() -> Iterator[Quote]:
+    """Whole calls on one GPU, two and four."""
+    with_four = {line["measured"] for line in result("several_gpus/h200x4")["lines"]}
+    for row, measured in ROWS.items():
+        first, two = _walls(measured, 1), _walls(measured, 2)
+        figures, text = [seconds(first), seconds(two), f"{first / two:.2f}"], "{} | {} | {} |"
+        if measured in with_four:
+            first, four = (_walls(measured, count, "h200x4") for count in (1, 4))
+            figures += [seconds(first), seconds(four), f"{first / four:.2f}"]
+            text += " {}, {} | {} |"
+        yield Quote(MEASUREMENTS, f"| {row} | {text}", tuple(figures))
+    whole = result("wall/h200-function-65536")["lines"][0]["medians"]
+    text = "[{} s](results/wall/h200-function-65536.json) | cuSOLVER {} s | {} s |"
+    figures_of = whole["ours"], whole["made whole, cuSOLVER in place"], _walls("default", 2)
+    yield Quote(README, text, tuple(map(seconds, figures_of)))
+    text = "[{} s](results/several_gpus/h200x2.json) | | {} s |"
+    yield Quote(README, text, (seconds(_walls("impute", 1)), seconds(_walls("impute", 2))))
+    text = "where one takes {}, {} and {} s."
+    yield Quote(README, text, tuple(seconds(_walls(name, 1)) for name in ("default", "eigsh", "impute")))
+
+
+#: Rows of the table of the other systems, what they measured, and the peer.
+SYSTEMS = {
+    "| 6 pairs, n = 1,000 | {} s | SciPy {} s |": ("eigsh small", "SciPy"),
+    "| 8 pairs, R-MAT 16 | {} s | SciPy {} s |": ("eigsh graph", "SciPy"),
+    "| 6 lowest, 200 x 200 grid | {} s | SciPy, a shift {} s |": ("eigsh low", "SciPy, sigma=-1e-3"),
+    "| 6 triplets, 40,000 x 10,000 | {} s | SciPy {} s |": ("svds", "SciPy"),
+    "| mesh of 20,000, 8 parts | {} s | scikit-learn, AMG {} s |": ("partition", "scikit-learn, amg"),
+    "| coins, 240 x 160 | {} s | scikit-image, superpixels {} s |": ("segments", "scikit-image, 400 superpixels"),
+    "| 200 matrices, a fifth missing | {} s | scikit-learn, nearest {} s |": ("impute", "scikit-learn"),
+    "| logdet, 90,000 | {} s with gradient | SuperLU {} s without |": ("logdet", "SuperLU, the value alone"),
+}
+
+
+def systems() -> Iterator[Quote]:
+    """Every system on two cores."""
+    for text, (measured, peer) in SYSTEMS.items():
+        again = one(result("systems/host-systems")["lines"], measured=measured)["again"]
+        (ours,) = (value for name, value in again.items() if name.startswith("ours"))
+        yield Quote(MEASUREMENTS, text, (seconds(ours), seconds(again[peer])))
+
+
+def registers() -> Iterator[Quote]:
+    """Products that are reduced in registers, beside those whose sums are stored."""
+    lines = result("residue_rates/h200-registers")["lines"]
+
+    def both(get: Callable[[dict[str, Any]], str], **wanted: Any) -> tuple[str, ...]:
+        return tuple(get(one(lines, form=form, **wanted)) for form in ("int32", "int8"))
+
+    rows = {
+        "M = 2048, N = 16,384, K = 32,768, TFLOP/s": both(_tflops, shape=[2048, 16384, 32768]),
+        "the same, K = 8192": both(_tflops, shape=[2048, 16384, 8192]),
+        "M = N = K = 2048": both(_tflops, shape=[2048, 2048, 2048]),
+        "reconstruction, ps an entry": both(lambda line: f"{line['reconstruct_ps']:.0f}", shape=[2048, 16384, 32768]),
+        "residue, n = 131,072, 32 GiB, whole call, s": both(_mean_wall, measured="residue 131,072"),
+        "the same, J": both(lambda line: f"{line['joules']:,.0f}", measured="residue 131,072"),
+        "mixed, strong correlation, 1e-8, n = 131,072, s": both(_mean_wall, measured="strong 1e-8"),
+        "complex128, n = 65,536, s": both(_mean_wall, measured="complex128"),
+    }
+    yield from (Quote(MEASUREMENTS, f"| {row} | {{}} | {{}} |", figures) for row, figures in rows.items())
+
+
+def _mean_wall(line: dict[str, Any]) -> str:
+    return seconds(sum(line["walls"]) / len(line["walls"]))
+
+
+def host() -> Iterator[Quote]:
+    """Whole calls and plans on the host."""
+    lines = result("wall/host-2-cores")["lines"]
+    small = (line for line in lines if line["n"] <= 300)
+    more = max(1e3 * line["medians"]["ours"] * (1 - 1 / line["ours_over_fastest"]) for line in small)
+    text = "ours takes at most {} ms more than LAPACK up to order 300, and {} of its time at 8,000."
+    yield Quote(MEASUREMENTS, text, (f"{more:.1f}", f"{one(lines, n=8000)['ours_over_fastest']:.2f}"))
+    cases = result("planning/planning")["cases"]
+    names = "residue, 64 rows, 1 GPU", "mixed, 64 rows, 1 GPU", "auto, 128 rows, 4 GPUs"
+    plans = [min(cases[name]["processor_seconds"]) for name in names]
+    kept = [1e3 * min(cases[name]["kept_wall_seconds"]) for name in names]
+    text = (
+        "[{} s](results/planning/planning.json) of a processor, in mixed precision {}, and of 262,144 on four GPUs {} s. "
+        "A later call of the same shape finds it in {} ms, in mixed precision in {} ("
+    )
+    yield Quote(MEASUREMENTS, text, (*(f"{each:.2f}" for each in plans), f"{kept[0]:.1f}", f"{kept[1]:.0f}"))
+
+
+def cuts() -> Iterator[Quote]:
+    """Cuts beside METIS's, as the guide has them."""
+    guide = (ROOT / "docs/spectral.md").read_text(encoding="utf-8")
+    (ratio,) = re.findall(r"^\| ratio to METIS \|  \| ([\d.]+) \| 1.000 ", guide, flags=re.MULTILINE)
+    yield Quote(README, "ours cut [{}](results/spectral/host-walshaw.json) of the edges", (ratio,))
+
+
+QUOTED: tuple[Callable[[], Iterator[Quote]], ...] = (
+    dense,
+    host,
+    types,
+    kriging,
+    eigenpairs,
+    gradients,
+    imputation,
+    several_gpus,
+    systems,
+    registers,
+    cuts,
+)
+
+
+def quotes() -> Iterator[Quote]:
+    """All quotes."""
+    for each in QUOTED:
+        yield from each()
+
+
+def pages() -> dict[str, str]:
+    """Pages with quotes as their files want them."""
+    found: dict[str, str] = {}
+    for quote in quotes():
+        content = found.get(quote.page) or (ROOT / quote.page).read_text(encoding="utf-8")
+        found[quote.page] = quote.written(content)
+    return found
+
+
+TAKES = {"check": False}
+
+
+def run(options: Options) -> int:
+    """Write the figures, or name the lines that have others."""
+    for command in () if options.check else TABLES:
+        running.main(command.split())
+    wrong = []
+    for page, content in pages().items():
+        old = (ROOT / page).read_text(encoding="utf-8")
+        both = zip(old.splitlines(), content.splitlines(), strict=True)
+        wrong += [f"{page}:{number}: {new}" for number, (line, new) in enumerate(both, 1) if line != new]
+        if not options.check:
+            (ROOT / page).write_text(content, encoding="utf-8")
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    if wrong and options.check:
+        print("so it is by the result files: python -m benchmarks quote")
+    return int(bool(wrong) and options.check)

@@ -81,7 +81,10 @@ def dense() -> Iterator[Quote]:
     peers = [peer for path in sorted(RESULTS.glob("h200-*.json")) for peer in result(path.stem)["peers"]]
     best = max(peer["tflops"] for peer in peers if peer["name"].startswith("cuSOLVER"))
     whole = fast["n"] ** 3 / 3e12 / median(fast["wall_seconds"])
-    text = "Order {} in {} GiB of an H200, half of L's bytes: [{} TFLOP/s](results/h200-residue-131072-32g.json), cuSOLVER {} with all"
+    text = (
+        "Order {} in {} GiB of an H200, half of L's bytes: [{} TFLOP/s](results/h200-residue-131072-32g.json), "
+        "cuSOLVER {} with all"
+    )
     figures = f"{fast['n']:,}", f"{fast['budget_bytes'] / 2**30:.0f}", f"{whole:.0f}", f"{best:.0f}"
     yield Quote(README, text, figures)
     text = "- **Residues on one GPU** reach {} TFLOP/s at order {}, and {} at {}."
@@ -131,11 +134,12 @@ def types() -> Iterator[Quote]:
         result(f"types/h200-{name}-host") for name in ("complex128-residue", "complex128-native", "float32-residue")
     )
     for found, name, how in ((double, "complex128", "residues, 14 moduli"), (single, "float32", "residues, 7 moduli")):
-        text = f"| [{name}, {_order(found)}](results/types/h200-{name}-residue-host.json) | {how} | **{{}} s** | {{}} TFLOP/s | {{}} s |"
+        start = f"| [{name}, {_order(found)}](results/types/h200-{name}-residue-host.json) | {how}"
+        text = f"{start} | **{{}} s** | {{}} TFLOP/s | {{}} s |"
         figures = seconds(found["wall_seconds"][-1]), f"{found['tflops']:.0f}", seconds(found["peers"][0]["seconds"][0])
         yield Quote(MEASUREMENTS, text, figures)
-    text = "(results/types/h200-complex128-native-host.json) | native | {} s | {} TFLOP/s | |"
-    yield Quote(MEASUREMENTS, text.replace("(results", "](results", 1), (seconds(native["wall_seconds"][-1]), _tflops(native)))
+    text = "](results/types/h200-complex128-native-host.json) | native | {} s | {} TFLOP/s | |"
+    yield Quote(MEASUREMENTS, text, (seconds(native["wall_seconds"][-1]), _tflops(native)))
     figures = seconds(single["wall_seconds"][-1]), seconds(single["peers"][0]["seconds"][0])
     yield Quote(README, "[{} s](results/types/h200-float32-residue-host.json) | cuSOLVER {} s |", figures)
 
@@ -146,7 +150,10 @@ def kriging() -> Iterator[Quote]:
     found = one(ours["models"], model="half-constant")
     places = f"{found['n']:,}", f"{found['held_out']:,}"
     yield Quote(README, "{} satellite temperatures, and {} [predicted]", places)
-    text = "[{} s](results/geostat/modis-vecchia-host.json), predictions included; GPBoost's takes [{} s](results/geostat/modis-peers-host.json)"
+    text = (
+        "[{} s](results/geostat/modis-vecchia-host.json), predictions included; "
+        "GPBoost's takes [{} s](results/geostat/modis-peers-host.json)"
+    )
     yield Quote(README, text, (f"{found['seconds']['all']:.0f}", f"{theirs['seconds']['all']:.0f}"))
 
 

@@ -3,7 +3,7 @@
 Nothing is run and no cluster is needed: all of it is the model of ``ooc_chol/cluster/``. *Plain* is the order that runs,
 one task for each block, block rows dealt to the workers. *Parts* is what would help and does not run yet: sums of blocks in
 several tasks, of which the early ones need not wait for the last operands, and the blocks of a row dealt to several workers.
-Takes minutes; ``--draw`` only draws what an earlier run wrote.
+Takes minutes; ``--draw`` only draws what an earlier run wrote. ``cluster_model_machines`` is the same for machines of eight GPUs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.drawing import figure_of, save
-from benchmarks.running import ROOT, Options
+from benchmarks.read_results import read_result
+from benchmarks.running import ROOT, Options, link_from, markdown
 from ooc_chol.cluster.blocks import BlockGrid
 from ooc_chol.cluster.bounds import scheduler_seconds
 from ooc_chol.cluster.model import BlockCosts, ClusterRates, WorkerRates
 from ooc_chol.cluster.owners import BlockOwners
 from ooc_chol.cluster.plan import ClusterPlan, plan_cluster
 from ooc_chol.cluster.simulation import Case, simulate
+from ooc_chol.errors import BudgetError
 from ooc_chol.tasks.tiling import TileGrid
 
 FOLDER = "cluster"
@@ -121,13 +123,89 @@ def draw(result: dict[str, Any], path: Path) -> None:
     save(figure, path, dpi=110)
 
 
+#: Machines of eight H100s, a worker each: rates of eight times one GPU, and of the links of two sockets, each of which was
+#: measured with four GPUs (docs/measurements.md). The storage is an assumption, as are networks and seconds beside the work.
+MACHINES, MACHINE_GPUS, MACHINE_MEMORY, MACHINE_LINK, STORAGE = (1, 8, 64), 8, 2 << 40, 192e9, 500e9
+MACHINE_ORDERS, MACHINE_NETWORKS = (250_000, 500_000, 700_000, 1_000_000, 2_000_000, 3_000_000), (25e9, 100e9, 400e9)
+#: Orders that the document shows.
+SHOWN = (250_000, 700_000, 3_000_000)
+
+
+def machines_point(n: int, machines: int, network: float) -> dict[str, Any]:
+    """The plan for so many machines: L in their memory, or where they cannot hold it in a Zarr group."""
+    worker = WorkerRates(MACHINE_MEMORY, MACHINE_GPUS * FLOPS, MACHINE_GPUS * PANEL_FLOPS, MACHINE_LINK)
+    rates = ClusterRates(network, network, STORAGE, overhead_seconds=OVERHEAD)
+    store = "memory"
+    try:
+        plan = plan_cluster(TileGrid(n, TILE), [worker] * machines, rates)
+    except BudgetError:
+        store, plan = "zarr", plan_cluster(TileGrid(n, TILE), [worker] * machines, rates, store="zarr")
+    point = figures(n, MACHINE_GPUS * machines, plan.seconds or 0.0, plan.peak_bytes, plan.blocks.n_blocks, plan.n_tasks)
+    del point["is_held"]
+    moved = {"network_bytes": plan.network_bytes, "read_bytes": plan.read_bytes, "written_bytes": plan.written_bytes}
+    return {"machines": machines, "network": network, "store": store} | point | moved
+
+
+def run_machines(options: Options) -> dict[str, Any]:
+    """Predicted seconds, bytes and efficiency of 1, 8 and 64 machines of eight H100s on three networks; nothing is run."""
+    points = product(MACHINE_ORDERS, MACHINES, MACHINE_NETWORKS)
+    rates = {"flops": FLOPS, "panel_flops": PANEL_FLOPS, "link": MACHINE_LINK, "storage": STORAGE, "memory": MACHINE_MEMORY}
+    about = {"case": "cluster-machines", "what": "predictions of a model, nothing was run", "rates": rates}
+    return about | {"overhead_seconds": OVERHEAD, "tile": TILE, "lines": [machines_point(*each) for each in points]}
+
+
+def documented_machines(options: Options) -> dict[str, str]:
+    """Tables of a page by their marks, from the result files: predictions, and those of runs beside what these took."""
+    lines = {(line["n"], line["machines"], line["network"]): line for line in options.read()["lines"]}
+    rows = []
+    for n, machines in product(SHOWN, MACHINES):
+        found = [lines[n, machines, network] for network in MACHINE_NETWORKS]
+        place = "Zarr" if found[0]["store"] == "zarr" else "memory"
+        moved = max(line["network_bytes"] or line["read_bytes"] for line in found)
+        cells = [f"{_brief(line['seconds'])} ({line['efficiency']:.2f})" for line in found]
+        rows.append([f"{n:,}", machines, place, _terabytes(moved), *cells])
+    heading = ["n", "machines", "L in", "TB moved", *(f"{network / 1e9:.0f} GB/s" for network in MACHINE_NETWORKS)]
+    link = link_from(options.update, options.output)
+    measured = [row for path in sorted(options.output.glob("*.json")) for row in _measured_rows(path, link)]
+    about = ["workers", "n", "predicted, s", "measured, s", "GB planned", "GB sent"]
+    return {"cluster machines": markdown(heading, *rows), "cluster measured": markdown(about, *measured)}
+
+
+def _terabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e12:,.0f}" if nbytes >= 1e13 or not nbytes else f"{nbytes / 1e12:.1f}"
+
+
+def _brief(seconds: float) -> str:
+    """Seconds, or hours from two on."""
+    return f"{seconds / 3600:.1f} h" if seconds >= 7200 else f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
+
+
+def _measured_rows(path: Path, link: str) -> list[list[str]]:
+    """The last run of each order on two workers with a prediction."""
+    lines = [line for line in read_result(path).get("lines", []) if (line.get("report") or {}).get("network_bytes")]
+    known = {line["n"]: line for line in lines if line["report"].get("predicted_seconds") and line.get("is_counted", True)}
+    rows = []
+    for n, line in known.items():
+        gigabytes = (f"{line['report']['network_bytes'][name] / 1e9:.3g}" for name in ("planned", "sent"))
+        taken = f"{line['report']['predicted_seconds']:.1f}", f"{line['seconds']:.1f}"
+        rows.append([f"[{path.stem}]({link}/{path.name})", f"{n:,}", *taken, *gigabytes])
+    return rows
+
+
 NAME = "model"
+NAME_machines = "machines"
+TAKES_machines: dict[str, Any] = {}
 TAKES = {"draw": False, "picture": ROOT / "docs/pictures/cluster-model.png"}
 
 
 def files(options: Options) -> list[str]:
     """None where points are only drawn."""
     return [] if options.draw else [str(options.name)]
+
+
+def files_machines(options: Options) -> list[str]:
+    """The file of the predictions."""
+    return [str(options.name)]
 
 
 def run(options: Options) -> None:

@@ -22,6 +22,8 @@ TABLES = (
     "table --update docs/measurements.md docs/ablation.md",
     "geostat_fits --update docs/measurements.md",
     "geostat_peers --update docs/measurements.md",
+    "cluster_model_machines --update docs/measurements.md",
+    "eigen_precision --name host --update docs/eigenpairs.md",
     "imputation_when --update docs/imputation.md",
     "partitions --update docs/spectral.md",
     "segments --update docs/spectral.md",
@@ -321,6 +323,15 @@ def host() -> Iterator[Quote]:
     yield Quote(MEASUREMENTS, text, (*(f"{each:.2f}" for each in plans), f"{kept[0]:.1f}", f"{kept[1]:.0f}"))
 
 
+def clusters() -> Iterator[Quote]:
+    """Predictions for machines of eight GPUs."""
+    lines = result("cluster/machines")["lines"]
+    cases = (1, 400e9), (8, 400e9), (8, 25e9)
+    figures = (one(lines, n=700_000, machines=machines, network=network)["seconds"] for machines, network in cases)
+    text = "to take one machine of eight H100s {} s, and eight of them {} s at 400 GB/s, {} at 25."
+    yield Quote("docs/cluster.md", text, tuple(f"{each:.0f}" for each in figures))
+
+
 def cuts() -> Iterator[Quote]:
     """Cuts beside METIS's, as the guide has them."""
     guide = (ROOT / "docs/spectral.md").read_text(encoding="utf-8")
@@ -339,6 +350,7 @@ QUOTED: tuple[Callable[[], Iterator[Quote]], ...] = (
     several_gpus,
     systems,
     registers,
+    clusters,
     cuts,
 )
 

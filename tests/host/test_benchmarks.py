@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from benchmarks import random_graphs, several_gpus, synth
+from benchmarks import cluster_model, random_graphs, several_gpus, synth
 from benchmarks.paper import likelihoods
 from benchmarks.running import apart, cases, main, parsed, replaced, updated
 
@@ -58,6 +58,7 @@ def test_a_result_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_pat
     [
         ("certified_families", "families"),
         ("cluster_model", "model"),
+        ("cluster_model_machines", "machines"),
         ("eigen_precision --name host", "precision-host"),
         ("geostat_coverage", "coverage"),
         ("geostat_fits jacksboro", "jacksboro"),
@@ -124,3 +125,11 @@ def test_tables_are_put_between_their_marks(tmp_path):
     assert page.read_text() == "a\n<!-- one -->\n\nnew\n\n<!-- end -->\nb\n<!-- two -->\nnewer\n<!-- /two -->\n"
     with pytest.raises(ValueError, match="0 places"):
         replaced("a page", "one", "new")
+
+
+def test_machines_that_cannot_hold_l_are_planned_with_a_zarr_group():
+    one, eight, held = (cluster_model.machines_point(n, count, 25e9) for n, count in ((10**6, 1), (10**6, 8), (250_000, 1)))
+    assert one["store"] == "zarr" and one["written_bytes"] > 4e12 and one["network_bytes"] == 0
+    assert eight["store"] == held["store"] == "memory" and held["network_bytes"] == 0 < eight["network_bytes"]
+    assert eight["seconds"] < one["seconds"] and eight["efficiency"] < one["efficiency"]
+    assert held["efficiency"] == pytest.approx(250_000**3 / 3 / 8e14 / held["seconds"])

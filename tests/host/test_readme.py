@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import quote
 from benchmarks.quote import quotes
-from benchmarks.running import main
+from benchmarks.running import main, parsed, replaced
 from tests.documents import ROOT, pages, read, run_document
 
 README = ROOT / "README.md"
@@ -54,6 +54,14 @@ def test_what_the_readme_says_of_these_figures_is_so():
         assert result(name)["machine"]["cores"] == 2
     assert f"{result('eigen/h200-25')['lines'][-1]['entries'] / 1e9:.0f}" == "1"
     assert result("spectral/host-walshaw")["balance"] == 0.0
+
+
+@pytest.mark.parametrize("command", quote.TABLES[1:])  # the first has tests of its own
+def test_tables_between_marks_are_those_of_the_files(command):
+    case, options = parsed(command.split())
+    text = read(ROOT / options.update)
+    for mark, table in case.get("documented")(options).items():
+        assert text == replaced(text, mark, table), f"run: python -m benchmarks {command}"
 
 
 @pytest.fixture

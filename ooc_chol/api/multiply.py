@@ -15,6 +15,7 @@ from ooc_chol.calls.options import documented
 from ooc_chol.calls.progress import Progress
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.elsewhere import refuse_on_cluster
 from ooc_chol.sparse.multiplier import checked, multiplier
 from ooc_chol.sparse.plan import MultiplyPlan
 from ooc_chol.sparse.planning import Devices, known_of, planned, precision_of
@@ -35,6 +36,7 @@ def multiply(
     progress: Progress = None,
     trace: bool = False,
     plan: MultiplyPlan | None = None,
+    client: Any = None,
 ) -> Product:
     """Multiply a sparse matrix with vectors, ``Y = A X``; the matrix may be larger than the devices.
 
@@ -47,6 +49,9 @@ def multiply(
     precision : Precision or str, optional
         Types in which vectors are stored, products computed and sums carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default
         FDF for an X of float32 or narrower, DDD for any other. In FDF and FFF X is rounded to float32.
+    client : distributed.Client, str or None
+        Cluster of Dask each of whose workers multiplies rows of A, on devices and within a budget of its own; or the address of
+        its scheduler.
 
     Returns
     -------
@@ -60,12 +65,14 @@ def multiply(
         The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
     TypeError, ValueError
         X has another height, holds complex numbers or none, A is no matrix, there is no such device, or the plan is of others.
+    ClusterError
+        Workers differ, or none are left, or the connection was lost.
 
     Notes
     -----
     Every entry of Y is within ``8 sqrt(d) u (|A| |x|)`` of the exact sum of its d products, u being the unit roundoff of the type
-    of computing, and is rounded once to that of storage. It has the same bits whatever the budget, the number of devices, and the
-    size of blocks.
+    of computing, and is rounded once to that of storage. It has the same bits whatever the budget, the number of devices and
+    workers, and the size of blocks.
 
     Examples
     --------
@@ -81,6 +88,14 @@ def multiply(
     """
     began = time.perf_counter()
     x = checked(X)
+    if client is not None:
+        from ooc_chol.cluster.multiplying import multiplied_on_cluster
+
+        given = options.checked(packed=packed, replace=replace, memory_budget=memory_budget, host_budget=host_budget)
+        given |= {**options.checked(progress=progress), "devices": devices, "client": client}
+        refuse_on_cluster(trace=options.checked(trace=trace)["trace"], plan=plan is not None)
+        y, report = multiplied_on_cluster(A, x, _precision(precision, x.dtype), **given)
+        return Product.of(y, replaced(report, total_seconds=time.perf_counter() - began), None)
     how: dict[str, Any] = {"packed": packed, "replace": replace, "devices": devices, "memory_budget": memory_budget}
     how |= {"host_budget": host_budget, "progress": progress, "trace": trace, "plan": plan}
     with multiplier(A, _columns(x.shape), precision=_precision(precision, x.dtype), **how) as product:
@@ -102,6 +117,7 @@ def plan_multiply(
     host_budget: int | str | None = None,
     progress: Progress = None,
     trace: bool = False,
+    client: Any = None,
 ) -> MultiplyPlan:
     """Plan products ``Y = A X`` without computing anything: what each device holds, and what crosses each link.
 
@@ -142,6 +158,13 @@ def plan_multiply(
     else:
         x = checked(X)
         columns, dtype = _columns(x.shape), x.dtype
+    if client is not None:
+        from ooc_chol.cluster.multiplying import planned_on_cluster
+
+        refuse_on_cluster(trace=trace)
+        given: dict[str, Any] = {"packed": packed, "devices": devices, "client": client, "host_budget": host_budget}
+        given |= options.checked(memory_budget=memory_budget)
+        return planned_on_cluster(A, columns, _precision(precision, dtype), **given)
     machine = Machine(devices, memory_budget, must_exist=False)
     return planned(known_of(A, packed), columns, _precision(precision, dtype), machine, host_budget=host_budget)
 

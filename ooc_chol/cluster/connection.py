@@ -94,5 +94,5 @@ def check_alive(client: Any) -> None:
     if client.status != "running":
         raise ClusterError(
             f"the client's connection to its scheduler is {client.status}",
-            "make a new client and call again; what was written to a Zarr group with checkpoint=True is gone on from",
+            "make a new client and call again; what a checkpoint holds is gone on from",
         )

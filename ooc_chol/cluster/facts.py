@@ -126,12 +126,7 @@ def agreed_facts(
     has gone is waited for a while.
     """
     told = options if plan is None else settled_of(plan).options
-    addresses = worker_addresses(client, 1 if plan is None else plan.n_workers)
-    machines = Counter(map(machine_of, addresses))
-    states = asked_of_all(client, {each: (state_here, (told, fmt, machines[machine_of(each)])) for each in addresses})
-    _check_equal({address: state.version for address, state in states.items()}, "the version of ooc_chol")
-    for name, words in _WORDS.items():
-        _check_equal({address: getattr(state.kernels, name) for address, state in states.items()}, words)
+    states = agreed_states(client, told, fmt, 1 if plan is None else plan.n_workers)
     if plan is not None:
         check_planned(plan, states)
         check_room(states)
@@ -144,6 +139,17 @@ def agreed_facts(
     question = tuple(states), n, options, fmt
     options = told_before(client, "settled", question, lambda: asked_of_one(client, states, settled, n, options, fmt))
     return ClusterFacts(states, options, memory)
+
+
+def agreed_states(client: Any, options: FactorOptions, fmt: PrecisionFormat, planned: int = 1) -> dict[str, WorkerState]:
+    """Ask every worker for its state, one small task each; ``ClusterError`` where they differ in what bits depend on."""
+    addresses = worker_addresses(client, planned)
+    machines = Counter(map(machine_of, addresses))
+    states = asked_of_all(client, {each: (state_here, (options, fmt, machines[machine_of(each)])) for each in addresses})
+    _check_equal({address: state.version for address, state in states.items()}, "the version of ooc_chol")
+    for name, words in _WORDS.items():
+        _check_equal({address: getattr(state.kernels, name) for address, state in states.items()}, words)
+    return states
 
 
 def check_planned(plan: ClusterPlan, states: Mapping[str, WorkerState]) -> None:
@@ -219,7 +225,7 @@ def _check_equal(values: Mapping[str, str], what: str) -> None:
     usual, _ = Counter(values.values()).most_common(1)[0]
     others = {address: f"{value!r}, not {usual!r}" for address, value in values.items() if value != usual}
     raise ClusterError(
-        f"workers differ in {what}, on which the bits of L depend",
+        f"workers differ in {what}, on which bits depend",
         "retire the workers that differ, or make them equal: the same package, libraries and kind of device on all",
         others,
     )

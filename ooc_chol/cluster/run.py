@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 from uuid import uuid4
@@ -17,7 +16,7 @@ from ooc_chol.cluster.jobs import ClusterRun
 from ooc_chol.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.cluster.placing import Placing
 from ooc_chol.cluster.tasks import Verdict, block_task, packed, unpacked
-from ooc_chol.cluster.waiting import ended, gathered, wait_for
+from ooc_chol.cluster.waiting import clear_words, ended, gathered, wait_for
 from ooc_chol.cluster.worker_state import end_run, let_go
 from ooc_chol.errors import ClusterError, NotPositiveDefiniteError, OocCholError
 
@@ -73,7 +72,7 @@ class BlockRun:
         began, job, self._report = time.perf_counter(), self._job, report
         self._told(began)
         try:
-            with job.client.as_current(), self.events.heard(job.client), _clear_words(job.client):
+            with job.client.as_current(), self.events.heard(job.client), clear_words(job.client):
                 self._share_run()
                 running = distributed_package().as_completed(raise_errors=False)
                 self._submit(running)
@@ -250,17 +249,3 @@ def failure_of(place: BlockPlace, future: Any) -> BaseException:
         error.add_note(f"on the cluster, while {name} was made")
     raised: BaseException = error
     return raised
-
-
-@contextmanager
-def _clear_words(client: Any) -> Iterator[None]:
-    """Turn whatever Dask says of a connection that was lost meanwhile into a ``ClusterError``."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OocCholError) or client.status == "running":
-            raise
-        raise ClusterError(
-            f"the connection to the cluster was lost ({type(error).__name__}: {error})",
-            "make a new client and call again; what was written to a Zarr group with checkpoint=True is gone on from",
-        ) from error

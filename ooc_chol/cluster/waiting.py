@@ -10,7 +10,7 @@ from typing import Any, TypeVar, final
 
 from ooc_chol.cluster.connection import WAIT_SECONDS, check_alive, distributed_package
 from ooc_chol.config import format_bytes
-from ooc_chol.errors import ClusterError
+from ooc_chol.errors import ClusterError, OocCholError
 
 _Result = TypeVar("_Result")
 
@@ -72,8 +72,8 @@ class StallWatch:
         elif paused and now - self._moved >= STALLED_SECONDS:
             raise ClusterError(
                 f"Dask has paused {len(paused)} of {len(workers)} workers because their memory is used up, and no task runs",
-                "give workers more memory (--memory-limit), start more of them, or let L go to a Zarr group (store=); where they "
-                "are threads of your own process (processes=False) all of its arrays count: start processes",
+                "give workers more memory (--memory-limit), start more of them, or keep L in a Zarr group (store=), A in a file "
+                "(packed=); where they are threads of your process (processes=False) all of its arrays count: start processes",
                 {address: _memory_of(each) for address, each in paused.items()},
             )
 
@@ -176,6 +176,20 @@ def losses_named() -> Iterator[None]:
         raise ClusterError(
             f"the cluster lost a task and what it needs ({type(error).__name__}: {error})",
             "workers died or ran out of memory, or the scheduler was restarted: call again, with more workers or memory",
+        ) from error
+
+
+@contextmanager
+def clear_words(client: Any) -> Iterator[None]:
+    """Turn whatever Dask says of a connection that was lost meanwhile into a ``ClusterError``."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OocCholError) or client.status == "running":
+            raise
+        raise ClusterError(
+            f"the connection to the cluster was lost ({type(error).__name__}: {error})",
+            "make a new client and call again; what a checkpoint holds is gone on from",
         ) from error
 
 

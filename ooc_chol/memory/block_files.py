@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
@@ -277,6 +277,11 @@ class BlockFile(AbstractBlockTier):
             first, last = offset + start, offset + stop - 1
             text = f"block {number} is damaged: its bytes {first} to {last} of the file have XXH3-64 {found}, expected {expected}"
             raise DamagedFileError(f"{self.path}: {text}; {self.advice}", self.path, tile=(number, 0), first=first, stop=last + 1)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Checksum of the sizes and checksums of all blocks."""
+        return xxhash.xxh3_64_hexdigest(repr((self.sizes, self._hashes)).encode())
 
     def span(self, number: int) -> tuple[int, int]:
         """First byte of a block in the file, and the byte behind its last."""

@@ -54,11 +54,12 @@ class AbstractBlockTier(AbstractTier):
 
 @final
 class BlockMemory(AbstractBlockTier, AbstractBlockSink):
-    """Blocks in one piece of host memory, each at a page."""
+    """Blocks in one piece of host memory, each at a page; those from number ``first`` on."""
 
     name = "memory"
 
-    def __init__(self, most_bytes: int, memory: HostMemory | None = None) -> None:
+    def __init__(self, most_bytes: int, memory: HostMemory | None = None, *, first: int = 0) -> None:
+        self._first = first
         self._memory, self._is_own = memory or HostMemory(), memory is None
         self._bytes: NDArray[np.uint8] | None = self._memory.take(self, most_bytes, _FOR_BLOCKS)
         self._end = 0
@@ -79,7 +80,7 @@ class BlockMemory(AbstractBlockTier, AbstractBlockSink):
         self._end += whole_pages(data.size)
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
-        number = index[0]
+        number = index[0] - self._first
         return self._open()[self._offsets[number] : self._offsets[number] + self.sizes[number]]
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
@@ -93,7 +94,8 @@ class BlockMemory(AbstractBlockTier, AbstractBlockSink):
     def lock(self, registrar: AbstractRegistrar, order: Iterable[BlockIndex]) -> None:
         """Begin to page-lock the blocks, those of ``order`` first; copies wait for the piece that they need."""
         if self._end and self._bytes is not None:
-            starts = [(self._offsets[index[0]], self.sizes[index[0]]) for index in order]
+            numbers = [index[0] - self._first for index in order]
+            starts = [(self._offsets[number], self.sizes[number]) for number in numbers]
             self._memory.lock(registrar, self._end, [(start, start + size) for start, size in starts])
 
     def locking(self) -> AbstractLocking | None:

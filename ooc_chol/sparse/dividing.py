@@ -37,6 +37,8 @@ def _none(rows: range) -> tuple[ArraySpec, ...]:
 
 #: Of products alone.
 NOTHING_BESIDE = Beside(_none, made_of_own=False)
+#: Of products of which only the devices' own rows are wanted.
+OWN_ROWS = Beside(_none)
 
 
 class _Problem(NamedTuple):
@@ -66,14 +68,15 @@ def plan_products(
     rates: PassRates | None = None,
     threads: int = 1,
     beside: Beside = NOTHING_BESIDE,
+    of: range | None = None,
 ) -> MultiplyPlan:
-    """Divide blocks among devices and each device's budget among vectors, ring and kept blocks.
+    """Divide blocks, all or those of a range, among devices and each device's budget among vectors, ring and kept blocks.
 
     Raises ``BudgetError``: the budget does not hold three blocks beside the vectors of one panel; it says how many bytes would
     do.
     """
     problem = _Problem(blocks, precision, budget_bytes, tier, diagonals, workspace, beside, threads)
-    owned = [(name, span) for name, span in zip(devices, blocks.shares(len(devices)), strict=True) if len(span)]
+    owned = [(name, span) for name, span in zip(devices, blocks.shares(len(devices), of), strict=True) if len(span)]
     panels = panel_widths(columns)
     rooms = list(accumulate(panels))
     problem = _with_fitting_threads(problem, owned, rooms[0])

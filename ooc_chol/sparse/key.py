@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 
 from ooc_chol.files.positional_io import package_version
+from ooc_chol.kernels.kinds import KernelFacts
 from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.sparse.plan import Diagonals
 from ooc_chol.tasks.row_blocks import RowBlocks
@@ -16,11 +17,15 @@ from ooc_chol.tasks.row_blocks import RowBlocks
 
 def arithmetic_facts(devices: Sequence[str]) -> dict[str, str]:
     """Devices, their library, and versions."""
-    facts = kernel_facts(devices[:1])
     return {
-        "devices": f"{kind_of(devices[0]).name}: {facts.model}, {facts.library}",
+        "devices": device_facts(devices, kernel_facts(devices[:1])),
         "versions": f"ooc_chol {package_version()}, numpy {np.__version__}, scipy {scipy.__version__}",
     }
+
+
+def device_facts(devices: Sequence[str], facts: KernelFacts) -> str:
+    """Kind, model and library of devices."""
+    return f"{kind_of(devices[0]).name}: {facts.model}, {facts.library}"
 
 
 def blocks_key(blocks: RowBlocks, diagonals: Diagonals) -> dict[str, Any]:

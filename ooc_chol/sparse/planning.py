@@ -20,7 +20,7 @@ from ooc_chol.memory.block_files import is_packed_file
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.canonical import MOST_COLUMNS
-from ooc_chol.sparse.dividing import plan_products
+from ooc_chol.sparse.dividing import NOTHING_BESIDE, OWN_ROWS, plan_products
 from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.pack import block_csr, facts_of
 from ooc_chol.sparse.packing import default_block_bytes
@@ -52,12 +52,15 @@ def planned(
     *,
     budget_bytes: int | None = None,
     host_budget: int | str | None = None,
+    of: range | None = None,
+    threads: int | None = None,
 ) -> MultiplyPlan:
-    """The plan for a matrix and a machine, of whose budget it may have a part."""
+    """The plan for a matrix and a machine, of whose budget it may have a part; or for some blocks ``of`` it and their rows."""
     if whole_number(columns, "columns") < 1:
         raise ValueError(f"columns is {columns}, but X has at least 1")
     blocks, names = known.blocks, machine.names
-    threads = host_threads(len(names)) if machine.kind.is_in_host_memory else 1
+    if threads is None:
+        threads = host_threads(len(names)) if machine.kind.is_in_host_memory else 1
     most_segments, nb = blocks.most_segments, blocks.shape[1]
 
     def workspace(room: int, threads: int) -> int:
@@ -74,6 +77,8 @@ def planned(
         diagonals=known.diagonals,
         rates=pass_rates_of(machine),
         threads=threads,
+        beside=NOTHING_BESIDE if of is None else OWN_ROWS,
+        of=of,
     )
     plan = replaced(plan, packed_bytes=known.packed_bytes)
     check_host_budget(plan.host_bytes, host_budget, "Y and the packed A")

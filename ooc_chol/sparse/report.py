@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ooc_chol.calls.page import Line, link_lines
 from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
 from ooc_chol.config import format_bytes
+from ooc_chol.sparse.elsewhere import ClusterProducts
 from ooc_chol.sparse.key import arithmetic_facts, blocks_key
 from ooc_chol.sparse.plan import MultiplyPlan, device_text
 
@@ -38,6 +39,8 @@ class MultiplyReport(AbstractReport):
         Wall clock of the whole call; of a multiplier, of opening it and of all products.
     parts : mapping of str to float
         Seconds of its parts: ``"pack"``, ``"open"`` and ``"run"``.
+    cluster : ClusterProducts or None
+        What workers of a cluster did, where there was one: rows by worker, bytes over the network, and seconds.
     """
 
     call: ClassVar[str] = "multiply"
@@ -53,6 +56,7 @@ class MultiplyReport(AbstractReport):
     scan_seconds: tuple[float, ...]
     total_seconds: float
     parts: Mapping[str, float]
+    cluster: ClusterProducts | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -83,6 +87,8 @@ class MultiplyReport(AbstractReport):
         """Arithmetic key: the matrix without its contents, columns, precision, library and versions."""
         plan = self.plan
         found = {"A": blocks_key(plan.blocks, plan.diagonals), "columns": plan.columns, "precision": plan.precision.value}
+        if self.cluster is not None:
+            return found | arithmetic_facts(("host:0",)) | {"devices": self.cluster.arithmetic}
         return found | arithmetic_facts(plan.devices or ("host:0",))
 
     @property
@@ -101,6 +107,7 @@ class MultiplyReport(AbstractReport):
             "bytes_returned": self.returned_bytes,
             "scan_seconds": list(self.scan_seconds),
             "entries_per_second": self.entries_per_second,
+            "cluster": None if self.cluster is None else self.cluster.figures(),
         }
 
     def facts(self) -> Mapping[str, object]:
@@ -122,6 +129,8 @@ class MultiplyReport(AbstractReport):
         yield from link_lines(moved.executed, moved.planned, sum(self.scan_seconds))
         vectors = f"{format_bytes(self.brought_bytes)} in, {format_bytes(self.returned_bytes)} out"
         yield "vectors", f"{vectors}, {format_bytes(self.exchanged_bytes)} among the devices"
+        if self.cluster is not None:
+            yield from self.cluster.lines()
         yield "seconds", self._seconds_text()
 
     def _seconds_text(self) -> str:

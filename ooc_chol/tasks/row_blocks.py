@@ -158,16 +158,21 @@ class RowBlocks:
         """Entries of the matrix, stored or not."""
         return prod(self.shape)
 
-    def shares(self, count: int) -> list[range]:
-        """Blocks of each of ``count`` devices: runs of whole chunks, about equal in entries; some may have none."""
-        total, before, wanted = self.n_entries, 0, 1
-        ends = [0]
-        for number, block in enumerate(self.blocks):
-            if wanted < count and number and block.first_row % self.chunk_rows == 0:
+    def shares(self, count: int, of: range | None = None, *, of_chunks: bool = True) -> list[range]:
+        """Blocks of each of ``count`` devices: runs of whole chunks, about equal in entries; some may have none.
+
+        Of some blocks that follow each other where these are given, and of parts of chunks unless ``of_chunks``.
+        """
+        own = range(len(self.blocks)) if of is None else of
+        total, before, wanted = sum(self.blocks[number].n_entries for number in own), 0, 1
+        ends = [own.start]
+        for number in own:
+            block = self.blocks[number]
+            if wanted < count and number > own.start and (not of_chunks or block.first_row % self.chunk_rows == 0):
                 # A boundary lies where it is nearest to the share.
                 while wanted < count and before + block.n_entries / 2 >= wanted * total / count:
                     ends.append(number)
                     wanted += 1
             before += block.n_entries
-        ends += [len(self.blocks)] * (count + 1 - len(ends))
+        ends += [own.stop] * (count + 1 - len(ends))
         return [range(first, end) for first, end in pairwise(ends)]

@@ -129,6 +129,11 @@ def public_objects(factors):
         "Operator": [oc.laplacian(csr_array(np.ones((5, 5))), normalized=True)],
         "BlockCSR": [oc.block_csr(csr_array(np.eye(5)))],
         "Multiplier": [multiplied()],
+        "ClusterProducts": [
+            tb.ClusterProducts(
+                ("tcp://10.0.0.1:4001", HOSTILE), ("rows",) * 2, HOSTILE, 1, 0, (), 9, 9, 9, {HOSTILE: 1}, 0.1, 0.2
+            )
+        ],
         "MultiplyReport": [multiplied().report, oc.multiplier(csr_array(np.eye(5)), devices="host:0").report],
         "MultiplyPlan": [
             multiplied().plan,

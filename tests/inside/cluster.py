@@ -44,6 +44,7 @@ NAMES = {
     "ooc_chol.cluster.placing": ("Placing", "priority"),
     "ooc_chol.cluster.plan": ("Settled", "candidate_heights", "plan_cluster"),
     "ooc_chol.cluster.planning": ("is_one_task",),
+    "ooc_chol.cluster.rows": ("HeldRows",),
     "ooc_chol.cluster.run": ("needed_blocks",),
     "ooc_chol.cluster.shared_blocks": (
         "SharedBlock",
@@ -69,8 +70,10 @@ MODULES = {
     "opening": "ooc_chol.cluster.opening",
     "plan": "ooc_chol.cluster.plan",
     "planning": "ooc_chol.cluster.planning",
+    "products": "ooc_chol.cluster.products",
     "rates": "ooc_chol.cluster.rates",
     "resident_tiles": "ooc_chol.cluster.resident_tiles",
+    "rows": "ooc_chol.cluster.rows",
     "shared_blocks": "ooc_chol.cluster.shared_blocks",
     "solving": "ooc_chol.cluster.solving",
     "speeds": "ooc_chol.cluster.speeds",

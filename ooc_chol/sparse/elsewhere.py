@@ -1,0 +1,115 @@
+"""Products with packed matrices made elsewhere than on devices of this process, and what reports say of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ooc_chol.calls.page import Line
+from ooc_chol.config import format_bytes
+from ooc_chol.display.prints import brief_repr
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.operator import Operator
+
+
+@dataclass(frozen=True, repr=False)
+class ClusterProducts:
+    """Products that workers of a cluster made, each of its rows.
+
+    Parameters
+    ----------
+    workers : tuple of str
+        Addresses of the workers that had rows in the end.
+    rows : tuple of str
+        The rows that each of them had, in words.
+    arithmetic : str
+        Model and library of their devices, on which bits depend.
+    products : int
+        Products with all rows.
+    repeated : int
+        How often one was begun again, as a worker had gone or had lost its rows.
+    lost_workers : tuple of str
+        Addresses of workers that went meanwhile.
+    matrix_bytes : int
+        Bytes of blocks that were sent to workers; 0 where they read a file.
+    sent_bytes : int
+        Bytes of vectors that workers multiplied, all of them together.
+    returned_bytes : int
+        Bytes of their products.
+    link_bytes : mapping of str to int
+        Bytes of blocks over the links of all workers' devices.
+    worker_seconds : float
+        Seconds of products, of the slowest worker in each.
+    network_seconds : float
+        Seconds that the caller waited beside these: the network, the scheduler, and opening rows.
+    """
+
+    workers: tuple[str, ...]
+    rows: tuple[str, ...]
+    arithmetic: str
+    products: int
+    repeated: int
+    lost_workers: tuple[str, ...]
+    matrix_bytes: int
+    sent_bytes: int
+    returned_bytes: int
+    link_bytes: Mapping[str, int]
+    worker_seconds: float
+    network_seconds: float
+
+    __repr__ = brief_repr
+
+    def figures(self) -> dict[str, Any]:
+        """Plain data for a report."""
+        return asdict(self)
+
+    def worker_lines(self) -> Iterator[Line]:
+        """Rows by worker."""
+        for worker, rows in zip(self.workers, self.rows, strict=True):
+            yield "worker", f"{worker}: {rows}"
+
+    def lines(self) -> Iterator[Line]:
+        """Bytes over the network, and seconds."""
+        sent = f"{format_bytes(self.matrix_bytes)} of A and {format_bytes(self.sent_bytes)} of vectors to workers"
+        yield "network", f"{sent}, {format_bytes(self.returned_bytes)} back"
+        again = f"; {self.repeated} begun again, {len(self.lost_workers)} workers lost" if self.repeated else ""
+        seconds = f"{self.worker_seconds:.3g} s of the slowest worker, {self.network_seconds:.3g} s beside"
+        yield "products", f"{self.products} on the cluster: {seconds}{again}"
+
+
+class AbstractElsewhere(ABC):
+    """Where products with packed matrices are made in place of devices of this process."""
+
+    @abstractmethod
+    def product(
+        self, operator: Operator, precision: Precision, columns: int, *, is_packed_order: bool = False
+    ) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """Function that makes ``A x`` of arrays of up to so many columns, to the bits of a multiplier of this machine.
+
+        Rows are numbered as the source has them, or as they are packed.
+        """
+
+    @abstractmethod
+    def done(self) -> ClusterProducts:
+        """All that was done until now."""
+
+
+#: What takes the place of arguments that are for one machine.
+_INSTEAD = {
+    "trace": "Dask's dashboard shows tasks as they run, and the report tells of seconds and bytes; leave it out",
+    "plan": "workers plan their own rows; leave it out",
+    "sigma": "A is factored on one machine; leave it out, or client",
+    "OPinv": "what solves is on one machine; leave it out, or client",
+    "M": "it is factored on one machine; leave it out, or client",
+    "which='SM'": "A is factored on one machine; leave client out, or take which='SA'",
+}
+
+
+def refuse_on_cluster(**given: bool) -> None:
+    """Raise ``ValueError`` for an argument that was given and that is not there on a cluster."""
+    for name in (name for name, is_given in given.items() if is_given):
+        raise ValueError(f"{name} is not there on a cluster: {_INSTEAD[name]}")

@@ -66,7 +66,7 @@ def run_document(text: str, path: Path, capsys: Any) -> str:
     printed, names = "", {}
     for block in blocks(text):
         if block.language == "sh":
-            for line in block.content.splitlines():
+            for line in block.content.replace("\\\n", "").splitlines():
                 run_command(line, is_run=block.is_run)
         elif block.language == "python":
             program = compile(block.content, str(path), "exec")

@@ -1,4 +1,4 @@
-"""Pages keep to their form: short sentences, few figures in a paragraph, and so many words.
+"""Pages keep to their form: short sentences, few figures in a paragraph, narrow code, and so many words.
 
 ``python -m tests.prose`` prints what does not, by file and line; `make check` runs it. Blocks, tables, formulas and comments have
 no sentences; a code span is one word and no figure.
@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SENTENCE_WORDS, PARAGRAPH_FIGURES, ALL_WORDS = 40, 8, 45_000
+#: Most columns of a line of code, which scrolls beyond on a phone. Blocks of ``text`` are what programs print.
+CODE_COLUMNS = 70
 #: Most words of a page of its own kind, as ``wc -w`` counts; all others are guides.
 PAGE_WORDS = {"geostat.md": 3_000, "measurements.md": 6_000}
 GUIDE_WORDS = 2_500
@@ -22,6 +24,7 @@ OF_FIGURES = ("docs/decisions/", "docs/lab-notes.md")
 
 #: What has no sentences; each match is blanked line by line, so that lines keep their numbers.
 _ASIDE = re.compile(r"^```.*?^```|^\$\$.*?^\$\$|<!--.*?-->|^(?: {4}|\|).*?$|^#+ .*?$", flags=re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"^```(?:python|sh|bash|console)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 _PARAGRAPH = re.compile(r"^(?:[-*] |\d+\. )?\S.*?(?=\n\s*\n|\n\s*(?:[-*] |\d+\. )|\Z)", flags=re.DOTALL | re.MULTILINE)
 _FIGURE = re.compile(r"(?<![\w.,/-])\d+(?:[.,]\d+)*(?:e-?\d+)?(?![\w-])")
 
@@ -57,7 +60,11 @@ def sentences(paragraph: str) -> list[str]:
 
 
 def offences(path: str, text: str) -> Iterator[Offence]:
-    """Offences of one page against the rules for sentences and figures."""
+    """Offences of one page against the rules for sentences, figures and code."""
+    for block in _CODE.finditer(text):
+        for number, code in enumerate(block[1].splitlines(), text.count("\n", 0, block.start(1)) + 1):
+            if len(code) > CODE_COLUMNS:
+                yield Offence(path, number, f"a line of code of {len(code)} columns, {CODE_COLUMNS} at most: {code[:60]}...")
     for line, paragraph in paragraphs(text):
         for sentence in sentences(paragraph):
             n_words = len(re.findall(r"\S*\w\S*", sentence))

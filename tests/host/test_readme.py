@@ -101,7 +101,7 @@ def test_the_table_of_extras_has_all_that_a_user_installs():
 def test_the_readme_is_short():
     """A front page: what it is, what to type, what it gives. Everything measured is in docs/measurements.md."""
     lines = read(README).splitlines()
-    assert len(lines) <= 120 and max(map(len, lines)) <= 120
+    assert len(lines) <= 130 and max(map(len, lines)) <= 120
 
 
 def test_links_of_documents_lead_somewhere():

@@ -42,7 +42,7 @@ def test_a_paragraph_of_figures_is_found_but_on_pages_of_figures(path):
 @pytest.mark.parametrize(
     "text",
     [
-        f"```sh\n{WORDS} {FIGURES}\n```",
+        f"```text\n{WORDS} {FIGURES}\n```",
         f"| {WORDS} | {FIGURES} |",
         f"    {WORDS} {FIGURES}",
         f"<!-- {WORDS}\n{FIGURES} -->",
@@ -56,6 +56,14 @@ def test_a_paragraph_of_figures_is_found_but_on_pages_of_figures(path):
 )
 def test_what_has_no_sentences_and_what_keeps_to_the_rules_passes(text):
     assert list(offences("docs/a.md", f"{text}\n")) == []
+
+
+@pytest.mark.parametrize("language", ["python", "sh", "console"])
+def test_a_wide_line_of_code_is_found(language):
+    page = f"# Title\n\n```{language}\n{'a' * 70}\n  {'b' * 69}\n```\n\n```text\n{'c' * 99}\n```\n"
+    assert [str(each) for each in offences("docs/a.md", page)] == [
+        f"docs/a.md:5: a line of code of 71 columns, 70 at most:   {'b' * 58}..."
+    ]
 
 
 def test_a_page_is_read_in_paragraphs_and_points():

@@ -131,6 +131,14 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         """
         return enqueue
 
+    def fork_join(self, stream: AbstractStream, works: Sequence[Callable[[AbstractStream], None]]) -> None:
+        """Enqueue works that need nothing of each other, each on the stream that it is given; what follows waits for all.
+
+        All on ``stream``, unless the device captures them, which lets it run them at the same time.
+        """
+        for work in works:
+            work(stream)
+
     @abstractmethod
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue: read block ``index`` of ``tier`` into ``tile``."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.interfaces import AbstractArena, AbstractEvent, AbstractTier, AnyDevice, ArraySpec, Tile
+from ooc_chol.interfaces import AbstractArena, AbstractEvent, AbstractStream, AbstractTier, AnyDevice, ArraySpec, Tile
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
 from ooc_chol.memory.blocks import BlockMemory
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
@@ -247,7 +247,7 @@ class DeviceProducts:
         order, columns, done = self._order, sum(widths), 0
         with closing(self.scan.over(order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
             for passed, ((number, _), data) in enumerate(passing, 1):
-                self._multiply(number, data, widths)
+                self._multiply(number, data, widths, self.streams.computing)
                 yield range(number, number + 1)
                 due = _due(passed, len(order), len(runs))
                 yield from _enqueued(runs[done:due])
@@ -265,9 +265,7 @@ class DeviceProducts:
     def multiply_steadily(self, widths: Sequence[int]) -> None:
         """Enqueue a product with the panels that are there, where it :attr:`is_steady`: kernels that may be captured."""
         self.begin(widths)
-        for key in self.order:
-            data = self._scanned.in_place(key)
-            self._multiply(key[0], self._scanned.place(key, None) if data is None else data, widths)
+        self._multiply_kept([number for number, _ in self.order], widths)
 
     def run_ahead(self) -> None:
         """Enqueue copies of blocks for the next product, as many as the ring has room for; other work may come before it."""
@@ -284,7 +282,7 @@ class DeviceProducts:
         """Blocks that pass in the next product."""
         return self._streamed if self._has_runs else self.order
 
-    def _multiply(self, number: int, data: Tile, widths: Sequence[int]) -> None:
+    def _multiply(self, number: int, data: Tile, widths: Sequence[int], stream: AbstractStream) -> None:
         """Enqueue the products of one block with all panels."""
         key, kernels = (self._view, self._side, tuple(widths)), self.kernels
         if key not in self._parts:
@@ -294,7 +292,7 @@ class DeviceProducts:
             parts[number] = self._parts_of(number, widths)
         ys, left, shift = parts[number]
         for x, y in zip(xs, ys, strict=True):
-            kernels.multiply(self.streams.computing, self._blocks[number], data, x, y, left=left, shift=shift)
+            kernels.multiply(stream, self._blocks[number], data, x, y, left=left, shift=shift)
 
     def _kept_runs(self, widths: Sequence[int], run_blocks: int) -> list[tuple[range, Callable[[], None]]]:
         """Runs of kept blocks, and what enqueues the products of each: captured once kernels for such panels are compiled."""
@@ -309,9 +307,18 @@ class DeviceProducts:
             ]
         return self._captured[key]
 
-    def _multiply_kept(self, run: range, widths: Sequence[int]) -> None:
-        for number in run:
-            self._multiply(number, self._scanned.place((number, 0), None), widths)
+    def _multiply_kept(self, run: Sequence[int], widths: Sequence[int]) -> None:
+        """Enqueue the products of blocks that are there: no two have the same rows, but long rows share places for their sums."""
+
+        def multiply(numbers: Sequence[int], stream: AbstractStream) -> None:
+            for number in numbers:
+                data = self._scanned.in_place((number, 0))
+                self._multiply(number, self._scanned.place((number, 0), None) if data is None else data, widths, stream)
+
+        with_long_rows = [number for number in run if self._blocks[number].n_segments]
+        others = [[number] for number in run if not self._blocks[number].n_segments]
+        works = [with_long_rows, *others] if with_long_rows else others
+        self.device.fork_join(self.streams.computing, [partial(multiply, numbers) for numbers in works])
 
     def _parts_of(self, number: int, widths: Sequence[int]) -> _Parts:
         """Rows of Y that a block makes, and its rows of the diagonals; kept, since slicing takes longer than looking up."""

@@ -49,6 +49,8 @@ LIBRARY_BYTES = 256 << 20
 #: Threads that fill a staging buffer with a tile of A which no copy reaches in place: one alone turns columns into rows at 2 to 5
 #: GB/s, a tenth of what the link to the GPU takes.
 _READING_THREADS = 8
+#: Streams beside the one that is captured, on which a graph's branches are.
+_BRANCHES = 3
 #: Events of runs that are over, by device, and how many are kept: making one takes a microsecond.
 _SPARE_EVENTS: dict[int, list[Any]] = {}
 MOST_SPARE_EVENTS = 1 << 16
@@ -77,6 +79,8 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self.error: BaseException | None = None
         self._device = cp.cuda.Device(device_number(name))
         self._streams: list[CudaStream] = []
+        self._branches: list[CudaStream] = []
+        self._is_capturing = False
         self._arena: CudaArena | None = None
         self._staging: dict[int, NDArray[np.uint8]] = {}
         self._ahead: dict[int, _ReadAhead] = {}
@@ -160,17 +164,34 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     def captured(self, stream: AbstractStream, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Capture a graph, which takes the thread that enqueues some microseconds, however many kernels it has."""
         cupy_stream = cuda_stream(stream).stream
+        while len(self._branches) < _BRANCHES:
+            self._branches.append(self.create_stream("branch"))
         with collector_off():  # what it collects may free device memory, which voids a capture
             # Of this thread alone: another one may page-lock memory meanwhile, which a capture of all threads would forbid.
             cupy_stream.begin_capture(_runtime.streamCaptureModeThreadLocal)
+            self._is_capturing = True
             try:
                 enqueue()
             except BaseException:
                 with suppress(*driver_errors()):  # it is void, and the first error is the one to tell
                     cupy_stream.end_capture()
                 raise
+            finally:
+                self._is_capturing = False
             graph = cupy_stream.end_capture()
         return partial(graph.launch, cupy_stream)
+
+    def fork_join(self, stream: AbstractStream, works: Sequence[Callable[[AbstractStream], None]]) -> None:
+        """As branches of a graph while it is captured: the last thread blocks of a kernel run beside the first of others."""
+        branches = self._branches[: len(works) - 1] if self._is_capturing else []
+        begun = stream.record() if branches else None
+        for branch in branches:
+            branch.wait(begun)  # type: ignore[arg-type] # there is one
+        streams = [stream, *branches]
+        for number, work in enumerate(works):
+            work(streams[number % len(streams)])
+        for branch in branches:
+            stream.wait(branch.record())
 
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.

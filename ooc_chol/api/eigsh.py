@@ -176,6 +176,9 @@ def eigsh(
     the inverse takes its place where its factor is small. Where products lead nowhere, as wanted eigenvalues are tiny, ``"auto"``
     goes over to the inverse too.
 
+    Blocks of a packed file that devices do not keep stay in host memory from their first use on, as far as ``host_budget``
+    reaches. By default that is half of what is free for GPUs, and nothing for the host itself.
+
     With ``sigma`` SuperLU factors on the host, in float64, within ``memory_budget``. A ``LinearOperator`` needs ``OPinv``. Where
     ``A - sigma I`` is singular, a shift beside sigma is factored (``report.sigma``). With ``M``, ``OPinv`` solves with
     ``A - sigma M``, and residuals are in the norm of its inverse. A complex A is solved by its real form of order 2 n: plans and

@@ -29,6 +29,7 @@ from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.keeping import host_room, with_kept_blocks
 from ooc_chol.sparse.key import blocks_key
 from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator
@@ -55,6 +56,9 @@ class AbstractProblem(ABC):
     def n(self) -> int:
         """Rows and columns."""
         return self.posed.n
+
+    def keep_blocks(self, plan: EigshPlan, host_budget: int | str | None, stack: ExitStack) -> None:  # noqa: B027 - few have any
+        """Let blocks of a file that devices do not keep stay in host memory, as far as there is room; ``stack`` gives it back."""
 
     @abstractmethod
     def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
@@ -160,6 +164,7 @@ class PackedProblem(AbstractProblem):
 
     def __init__(self, operator: Operator, known: Known, machine: Machine, *, trace: bool = False) -> None:
         self._operator, self._is_traced = operator, trace
+        self._multiplied = operator  # the same, with blocks that are kept
         self.posed = Posed(operator.shape[0], known.dtype, machine, known)
         self._exact: list[Multiplier] = []
 
@@ -187,17 +192,23 @@ class PackedProblem(AbstractProblem):
         """The packed file."""
         return [("A", self._operator.matrix.path)]
 
+    def keep_blocks(self, plan: EigshPlan, host_budget: int | str | None, stack: ExitStack) -> None:
+        products = plan.products if plan.basis is None else plan.basis.products
+        if products is not None:
+            room = host_room(host_budget, plan.host_bytes, self.posed.machine)
+            self._multiplied = with_kept_blocks(self._operator, products, room, stack)
+
     def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
         """Vectors on devices, or NumPy's arrays as planned."""
         if plan.is_small:
             return _host_space(self._times_power(0).__matmul__, plan, stack)
-        return stack.enter_context(DeviceSpace(self._operator, plan.space, trace=trace))
+        return stack.enter_context(DeviceSpace(self._multiplied, plan.space, trace=trace))
 
     def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
         """A multiplier."""
         planned = plan or exact_products(self.posed)
         assert planned is not None
-        self._exact.append(stack.enter_context(multiplier_of(self._operator, planned, trace=self._is_traced)))
+        self._exact.append(stack.enter_context(multiplier_of(self._multiplied, planned, trace=self._is_traced)))
         return self._exact[-1]
 
     def moved(self) -> tuple[CallBytes, EigshMoves] | None:

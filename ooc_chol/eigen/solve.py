@@ -202,6 +202,7 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
         plan = plan_of(problem.posed, of.request) if call.plan is None else call.plan
         check_plan(plan, problem.posed, of.request, call.devices)
         check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
+        problem.keep_blocks(plan, call.host_budget, stack)
         planned = time.perf_counter()
         show = stack.enter_context(open_reporter(call.progress, asked.max_passes, "eigsh", "pass"))
 

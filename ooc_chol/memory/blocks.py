@@ -16,7 +16,7 @@ from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.pages import Purpose
 
 #: What the memory is for.
-_FOR_BLOCKS = Purpose("host memory for the blocks of A", "keep them in a file (store=)")
+FOR_BLOCKS = Purpose("host memory for the blocks of A", "keep them in a file (store=)")
 
 
 class AbstractBlockSink(ABC):
@@ -61,7 +61,7 @@ class BlockMemory(AbstractBlockTier, AbstractBlockSink):
     def __init__(self, most_bytes: int, memory: HostMemory | None = None, *, first: int = 0) -> None:
         self._first = first
         self._memory, self._is_own = memory or HostMemory(), memory is None
-        self._bytes: NDArray[np.uint8] | None = self._memory.take(self, most_bytes, _FOR_BLOCKS)
+        self._bytes: NDArray[np.uint8] | None = self._memory.take(self, most_bytes, FOR_BLOCKS)
         self._end = 0
         self._offsets: list[int] = []
         self.sizes = []

@@ -15,6 +15,7 @@ from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import AbstractArena, AbstractEvent, AbstractStream, AbstractTier, AnyDevice, ArraySpec, Tile
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
 from ooc_chol.memory.blocks import BlockMemory
+from ooc_chol.memory.kept_blocks import KeptBlocks
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
 from ooc_chol.runtime.passes import BlockNames, Pass, finish, side_by_side
 from ooc_chol.sparse.operator import Operator
@@ -487,8 +488,8 @@ class Products:
 
 def lock_blocks(operator: Operator, plan: MultiplyPlan, members: Sequence[DeviceProducts]) -> None:
     """Page-lock blocks in host memory for devices that copy them from there, in the order in which they are needed."""
-    if not members or plan.tier != "memory":
+    if not members:
         return
     registrar, tier = device_kind(plan.devices[0]).registrar(plan.devices[0]), operator.matrix.tier
-    if registrar is not None and isinstance(tier, BlockMemory):
+    if registrar is not None and isinstance(tier, BlockMemory | KeptBlocks):
         tier.lock(registrar, [key for keys in zip_longest(*(each.order for each in members)) for key in keys if key])

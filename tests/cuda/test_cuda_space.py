@@ -69,6 +69,21 @@ def test_bits_and_bytes_from_three_blocks_to_all(packed, precision, block, tmp_p
         check.bits_and_bytes(space, wanted)
 
 
+@pytest.mark.parametrize("devices", ["cuda:0", pytest.param(TWO, marks=pytest.mark.cuda(n=2))])
+def test_blocks_of_a_file_stay_in_host_memory_and_bits_too(packed, devices, tmp_path):
+    """As far as ``host_budget`` has room: those that do are page-locked, and are not read again."""
+    how = {"k": 2, "tol": 1e-4, "block": 4, "ncv": 24, "method": "lanczos", "check": False, "devices": devices}
+    with block_csr(packed, store=tmp_path / "a.oocsr", block_bytes="1 MiB") as stored:
+        least = least_budget(stored, 4, DDD, devices)
+        needed = oc.plan_eigsh(stored, **how).host_bytes
+        found = [
+            oc.eigsh(stored, **how, memory_budget=2 * least, host_budget=budget) for budget in (needed, needed + (4 << 20), None)
+        ]
+    for pairs in found:
+        assert pairs.eigenvectors.tobytes() == found[0].eigenvectors.tobytes()
+        assert pairs.report.bytes.executed == pairs.report.bytes.planned
+
+
 @pytest.mark.multigpu
 @pytest.mark.parametrize(("precision", "block"), [(DDD, 4), (FDF, 8), (FFF, 2), (FDF, 1)])
 def test_two_gpus_give_the_bits_of_one(packed, precision, block):

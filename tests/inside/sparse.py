@@ -7,6 +7,7 @@ NAMES = {
     "ooc_chol.sparse.device_graphs": ("device_runs",),
     "ooc_chol.sparse.dividing": ("RING_SLOTS", "plan_products"),
     "ooc_chol.sparse.host_graphs": ("host_runs", "ranges_within"),
+    "ooc_chol.sparse.keeping": ("evenly_kept",),
     "ooc_chol.sparse.linear_operator": ("PackedLinearOperator",),
     "ooc_chol.sparse.operator": ("operator_of",),
     "ooc_chol.sparse.pack": ("How", "packed_in_file", "packed_in_memory"),

@@ -23,6 +23,7 @@ NAMES = {
     "ooc_chol.apps.spectral.images.sweep": ("SweepOptions", "best_bipartition", "ncut_profile", "normalized_cut_of"),
     "ooc_chol.apps.spectral.partitions.clusters": ("Level",),
     "ooc_chol.apps.spectral.partitions.multilevel": ("evened_parts", "refined_together"),
+    "ooc_chol.apps.spectral.partitions.pieces": ("gathered",),
     "ooc_chol.apps.spectral.partitions.shares": ("shares_of", "slack_of", "text_of_least"),
     "ooc_chol.apps.spectral.pictures": (
         "part_colours",
@@ -39,11 +40,11 @@ NAMES = {
 MODULES = {
     "affinity": "ooc_chol.apps.spectral.images.affinity",
     "best": "ooc_chol.apps.spectral.cutting.best",
-    "kway": "ooc_chol.apps.spectral.partitions.kway",
     "normalized": "ooc_chol.apps.spectral.images.normalized",
     "packing": "ooc_chol.apps.spectral.graphs.packing",
     "parts": "ooc_chol.apps.spectral.images.parts",
     "refine_module": "ooc_chol.apps.spectral.cutting.refine",
+    "refinement": "ooc_chol.apps.spectral.partitions.refinement",
     "regions": "ooc_chol.apps.spectral.images.regions",
     "runs": "ooc_chol.apps.spectral.graphs.runs",
     "search": "ooc_chol.apps.spectral.cutting.search",

@@ -21,6 +21,10 @@ def path(n):
     return from_edges(n, [*pairwise(range(n))])
 
 
+def ring(n):
+    return from_edges(n, [(i, (i + 1) % n) for i in range(n)])
+
+
 def star(n):
     return from_edges(n, [(0, leaf) for leaf in range(1, n)])
 

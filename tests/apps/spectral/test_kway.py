@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 import ooc_chol as oc
 from ooc_chol.apps import spectral
@@ -15,10 +16,12 @@ from tests.apps.spectral.graphs_made import (
     octahedral_sphere,
     path,
     recounted,
+    ring,
+    star,
     straight_cut,
     together,
 )
-from tests.inside.spectral import Level, evened_parts, kway, refined_together, shares_of
+from tests.inside.spectral import Level, evened_parts, gathered, refined_together, refinement, shares_of
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
@@ -96,7 +99,7 @@ def test_balance_bounds_every_part():
 def test_moves_between_neighbours_gain(monkeypatch):
     matrix = neighbours_in_the_plane(700, seed=0)
     refined = spectral.partition(matrix, 8)
-    monkeypatch.setattr(kway, "_MOST_ROUNDS", 0)
+    monkeypatch.setattr(refinement, "_MOST_ROUNDS", 0)
     plain = spectral.partition(matrix, 8)
     assert refined.cut < plain.cut and np.abs(refined.sizes - 700 / 8).max() < 1
     assert refined.cut == recounted(matrix, refined.labels)
@@ -173,10 +176,40 @@ def hubs(n, seed=0):
 def test_moves_between_all_parts_lessen_the_cut_of_an_irregular_graph(monkeypatch, n_parts):
     matrix = hubs(2000)
     found = spectral.partition(matrix, n_parts)
-    monkeypatch.setattr(kway, "refined_together", lambda graph, labels, shares, seed: labels)
+    monkeypatch.setattr(refinement, "refined_together", lambda graph, labels, *_: (labels, False))
     before = spectral.partition(matrix, n_parts)
     assert found.cut == recounted(matrix, found.labels) < before.cut
     assert np.ptp(found.sizes) <= (2000 % n_parts > 0)
+
+
+def pieces(matrix, labels):
+    """How many pieces all parts have."""
+    parts = [np.flatnonzero(labels == part) for part in range(labels.max() + 1)]
+    return sum(connected_components(matrix[part][:, part], directed=False)[0] for part in parts)
+
+
+@pytest.mark.parametrize("n_parts", range(2, 17))
+@pytest.mark.parametrize(
+    "matrix", [path(100), ring(50), ring(203), grid(10, 10), grid(7, 9), grid(31, 31)], ids=lambda each: str(each.shape[0])
+)
+def test_parts_of_rings_paths_and_grids_are_connected(matrix, n_parts):
+    found = spectral.partition(matrix, n_parts)
+    assert pieces(matrix, found.labels) == n_parts and not any("not connected" in note for note in found.report.notes)
+
+
+def test_a_part_in_pieces_is_told_of():
+    found = spectral.bisect(star(8))
+    assert pieces(star(8), found.labels) == 5
+    (note,) = [each for each in found.report.notes if "not connected" in each]
+    assert note.startswith("1 part is not connected") and note.endswith("the largest has 1 vertex.")
+
+
+def test_pieces_go_to_neighbours_that_have_room():
+    line, labels = spectral.as_graph(path(30)), np.repeat(np.array([0, 1, 0, 1], np.int32), [10, 3, 2, 15])
+    roomy, tight = np.array([20.0, 20.0]), np.array([12.0, 18.0])
+    whole = gathered(line, labels, np.zeros(2), roomy)
+    assert pieces(line.adjacency, whole) == 2 and line.cut(whole) == 1
+    assert np.array_equal(gathered(line, labels, tight, tight), labels)
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.05])
@@ -185,10 +218,10 @@ def test_parts_of_random_vertices_are_made_again_within_their_bounds(balance):
     targets = np.array([0.1, 0.2, 0.3, 0.4])
     shares = shares_of(graph.vertex_weights, 4, targets, balance)
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(4, dtype=np.int32), [120, 240, 360, 480]))
-    found = refined_together(graph, labels, shares, 0)
+    found, _ = refined_together(graph, labels, shares, 0)
     assert graph.cut(found) < 0.2 * graph.cut(labels)
     sizes = np.bincount(found)
-    assert np.all(np.abs(sizes - 1200 * targets) <= balance * 1200 * targets)
+    assert np.all(sizes <= (1 + balance) * 1200 * targets) and (balance or sizes.tolist() == [120, 240, 360, 480])
 
 
 def test_parts_far_from_their_bounds_are_evened_through_others_and_from_anywhere():

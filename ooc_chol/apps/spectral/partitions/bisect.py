@@ -15,6 +15,7 @@ from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.habits import OF_BISECTIONS
 from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, split
 from ooc_chol.apps.spectral.partitions.call import CutCall, size_to_cut
+from ooc_chol.apps.spectral.partitions.refinement import refined
 from ooc_chol.apps.spectral.partitions.settings import settings_of
 from ooc_chol.apps.spectral.partitions.shares import Shares, shares_of, text_of_least
 from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
@@ -118,7 +119,8 @@ def bisect(
             tally.note(told)
         sides = split(counted, target, settings, tally)
         give_each_a_vertex(counted, sides, 1, 1)
-    return call.partition(sides.astype(np.int32), tally)
+        labels = refined(counted, sides.astype(np.int32), counts, settings, tally)
+    return call.partition(labels, tally)
 
 
 @tb.answering(OF_BISECTIONS)

@@ -203,7 +203,7 @@ def _refined(graph: Graph, labels: Labels, target: Target, settings: Settings, t
 
 @contextmanager
 def timed(tally: Tally) -> Iterator[None]:
-    """Count the seconds of a refinement."""
-    start = perf_counter()
+    """Count the seconds of a refinement, without those of bisections within."""
+    start, before = perf_counter(), tally.seconds
     yield
-    tally.refine_seconds += perf_counter() - start
+    tally.refine_seconds += perf_counter() - start - (tally.seconds - before)

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.spectral.cutting.search import DEVICE_EDGES
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
 from ooc_chol.apps.spectral.partitions.bisection import cut_size, in_units
+from ooc_chol.apps.spectral.partitions.pieces import text_of_pieces
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally
 from ooc_chol.apps.spectral.partitions.shares import Shares
 from ooc_chol.apps.spectral.plans import PartitionPlan, arithmetic_key, planned_cut
@@ -63,6 +65,8 @@ class CutCall:
         graph, shares = self.graph, self.shares
         sizes = graph.part_weights(labels, len(shares))
         _tell_of_sizes(graph, sizes, shares, tally)
+        if graph.n_edges < DEVICE_EDGES and (told := text_of_pieces(graph, labels)) is not None:
+            tally.note(told)
         first, cut, settings = tally.first, graph.cut(labels), self.settings.key() | dict(self.more)
         none = np.zeros(0)
         key = arithmetic_key(self.name, (graph.n, int(graph.adjacency.nnz)), self.settings.solver, self.plan, settings)

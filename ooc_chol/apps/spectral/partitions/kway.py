@@ -6,30 +6,21 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.spectral.cutting.refine import refine as refine_cut
-from ooc_chol.apps.spectral.cutting.search import DEVICE_EDGES
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.habits import OF_PARTITIONS
 from ooc_chol.apps.spectral.partitions.bisect import bisect
-from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, split, timed
 from ooc_chol.apps.spectral.partitions.call import CutCall, size_to_cut
-from ooc_chol.apps.spectral.partitions.multilevel import refined_together
-from ooc_chol.apps.spectral.partitions.settings import Settings, Tally, settings_of
+from ooc_chol.apps.spectral.partitions.refinement import divided, refined
+from ooc_chol.apps.spectral.partitions.settings import settings_of
 from ooc_chol.apps.spectral.partitions.shares import Shares, checked_sizes, shares_of
 from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
 from ooc_chol.apps.spectral.results import Partition
 from ooc_chol.apps.spectral.solving.lowest import Devices
-
-Labels = NDArray[np.int32]
-
-#: Rounds of moves between all pairs of neighbouring parts; most end after two or three.
-_MOST_ROUNDS = 6
 
 
 @tb.answering(OF_PARTITIONS)
@@ -74,7 +65,8 @@ def partition(
         weigh the same, above or below by less than one vertex.
     refine : bool
         Whether moves of single vertices refine the cuts that each search starts and ends with. In the end clusters of vertices
-        and single ones move between all parts at once where vertices weigh the same, and then between two neighbours.
+        and single ones move between all parts at once where vertices weigh the same, and then between two neighbours. Parts may
+        be in pieces; a note of the report says so.
 
     Returns
     -------
@@ -110,12 +102,7 @@ def partition(
     with call.begun(A, vertex_weights, plan, shares) as (counted, counts, tally, settings):
         if n_parts == 1:  # no bisection looks at them
             tally.components = int(components(counted).max(initial=-1)) + 1
-        labels = _divided(counted, counts, settings, tally)
-        if refine and n_parts > 2:
-            if counted.has_unit_vertices and counted.n_edges < DEVICE_EDGES:
-                with timed(tally):
-                    labels = refined_together(counted, labels, counts, settings.seed)
-            labels = _refined_in_pairs(counted, labels, counts, tally)
+        labels = refined(counted, divided(counted, counts, settings, tally), counts, settings, tally)
     return call.partition(labels, tally)
 
 
@@ -183,62 +170,3 @@ def _shares(graph: Graph, n_parts: int, target_sizes: ArrayLike | None, balance:
     if n_parts > graph.n:
         raise ValueError(f"n_parts is {n_parts}, but {graph.name} has {graph.n} vertices; give 1 to {graph.n}")
     return shares_of(graph.vertex_weights, n_parts, target_sizes, balance)
-
-
-def _divided(graph: Graph, shares: Shares, settings: Settings, tally: Tally) -> Labels:
-    """Labels by recursion."""
-    labels = np.zeros(graph.n, np.int32)
-    if len(shares) == 1:
-        return labels
-    first = len(shares) // 2
-    sides = split(graph, shares.target(graph.vertex_weights, first), settings, tally)
-    give_each_a_vertex(graph, sides, first, len(shares) - first)
-    for side, parts in enumerate((slice(first), slice(first, None))):
-        vertices = np.flatnonzero(sides == side)
-        below = shares.of(parts)
-        if len(below) > 1:
-            labels[vertices] = _divided(graph.subgraph(vertices), below, settings, tally)
-        labels[vertices] += side * first
-    return labels
-
-
-def _refined_in_pairs(graph: Graph, labels: Labels, shares: Shares, tally: Tally) -> Labels:
-    """Labels after moves between pairs of neighbouring parts, until no pair gains."""
-    tried: set[tuple[int, int]] = set()
-    with timed(tally):
-        for _ in range(_MOST_ROUNDS):
-            changed: set[int] = set()
-            for pair in _neighbours(graph, labels):
-                if pair not in tried and _is_improved(graph, labels, pair, shares, tally):
-                    changed.update(pair)
-                tried.add(pair)
-            if not changed:
-                break
-            tried = {pair for pair in tried if not changed & set(pair)}
-    return labels
-
-
-def _neighbours(graph: Graph, labels: Labels) -> list[tuple[int, int]]:
-    """Pairs of parts with edges between them, ascending."""
-    ends = np.repeat(labels, np.diff(graph.adjacency.indptr)), labels[graph.adjacency.indices]
-    pairs = np.stack(ends, axis=1)[ends[0] < ends[1]]
-    return [(int(a), int(b)) for a, b in np.unique(pairs, axis=0)]
-
-
-def _is_improved(graph: Graph, labels: Labels, pair: tuple[int, int], shares: Shares, tally: Tally) -> bool:
-    """Move vertices between two parts, in place; whether that made the cut, or the balance, better."""
-    vertices = np.flatnonzero((labels == pair[0]) | (labels == pair[1]))
-    both = graph.subgraph(vertices)
-    parts = Shares(shares.targets[[*pair]], shares.least[[*pair]], shares.most[[*pair]], shares.unit, shares.balance)
-    target = parts.target(both.vertex_weights, 1)
-    before = (labels[vertices] == pair[1]).astype(np.int8)
-    after = refine_cut(both, before, target)
-    if after.is_limited:
-        tally.note("The limit on moves ended a pass of the refinement of two neighbouring parts.")
-    weight = float(both.vertex_weights[before == 0].sum())
-    if (target.excess(after.weight), after.cut) >= (target.excess(weight), both.cut(before)):
-        return False
-    if not 0 < np.count_nonzero(after.labels) < both.n:
-        return False
-    labels[vertices] = np.where(after.labels == 0, pair[0], pair[1])
-    return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,19 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.partitions.clusters import Level
 from ooc_chol.apps.spectral.partitions.moves import bonds_of, moved
-from ooc_chol.apps.spectral.partitions.shares import Shares
+from ooc_chol.apps.spectral.partitions.shares import Shares, shares_of
+
+Labels = NDArray[np.int32]
+#: Cuts a graph into parts of these shares.
+Divided = Callable[[Graph, Shares], Labels]
 
 #: Rounds from clusters to vertices, each with other clusters.
 _CYCLES = 2
-#: Vertices of the coarsest graph for each part, parts of the weight that a cluster may have, and the share of the vertices that a
-#: coarser graph must be without.
-_COARSEST, _CLUSTERS, _LESS = 20, 15, 0.1
+#: Partitions of coarse graphs where these are small, for few parts; one else.
+_STARTS, _FEW_PARTS = 3, 8
+#: Vertices of the coarsest graph for each part, and at least; parts of the weight that a cluster may have; the share of the
+#: vertices that a coarser graph must be without.
+_COARSEST, _LEAST_COARSE, _CLUSTERS, _LESS = 20, 200, 15, 0.1
 #: Share by which parts may be too heavy while clusters move, and while vertices do, or a few; and the boldness of either.
 _ROOM, _LAST_ROOM, _LAST_VERTICES, _BOLD, _LAST_BOLD = 0.03, 0.01, 3.0, 0.75, 0.25
 #: Times that parts are brought to their bounds: more than one where parts pass on what they had not got yet.
@@ -27,37 +34,89 @@ _MOST_FLOWS = 8
 _FAR = 50.0
 
 
-def refined_together(graph: Graph, labels: NDArray[np.int32], shares: Shares, seed: int) -> NDArray[np.int32]:
-    """Labels of a lesser cut, whose parts have their shares; or the same ones.
+def refined_together(
+    graph: Graph, labels: Labels, shares: Shares, seed: int, divided: Divided | None = None
+) -> tuple[Labels, bool]:
+    """Labels of a lesser cut, whose parts have their shares, or the same ones; and whether a coarser graph began them.
 
-    Vertices weigh 1 each. Cost: some 50 passes over the edges, in two cycles.
+    Vertices weigh 1 each. Graphs of very uneven degrees, whose eigenvectors are of a few vertices, are coarsened and ``divided``
+    as well. Cost: some 50 passes over the edges for each start, in two cycles.
     """
-    most = np.maximum(shares.most, np.floor((1 + shares.balance) * shares.targets))
-    least = np.minimum(shares.least, np.maximum(1.0, np.ceil(2 * shares.targets - most)))
-    random, best, cut = np.random.default_rng(seed), labels, graph.cut(labels)
-    for _ in range(_CYCLES):
-        found = _cycle(Level(graph.adjacency, graph.vertex_weights, best), most, random)
-        evened = evened_parts(Level(graph.adjacency, graph.vertex_weights, found), least, most)
-        if evened is not None and (less := graph.cut(evened)) < cut:
-            best, cut = evened, less
-    return best.astype(np.int32)
+    moves = _Moves(graph, shares, np.random.default_rng(seed))
+    best = moves.cycled(labels)
+    is_coarse = False
+    for found in moves.starts(divided) if divided is not None and graph.cut(best) > 0 else ():
+        if graph.cut(found) < graph.cut(best):
+            best, is_coarse = found, True
+    return best.astype(np.int32), is_coarse
 
 
-def _cycle(finest: Level, most: NDArray[np.float64], random: np.random.Generator) -> NDArray[Any]:
-    """Labels after moves of clusters, the largest first, and of vertices; parts may be a bit too heavy."""
-    level, finer = finest, list[tuple[Level, NDArray[np.intp]]]()
-    largest = max(2.0, float(finest.weights.sum()) / (_CLUSTERS * len(most)))
-    while len(level.weights) > _COARSEST * len(most):
-        coarse, of_vertex = level.coarser(largest, random)
-        if len(coarse.weights) > (1 - _LESS) * len(level.weights):
-            break
-        finer.append((level, of_vertex))
-        level = coarse
-    while finer:
-        labels = moved(level, (1 + _ROOM) * most, _BOLD, random)
-        level, of_vertex = finer.pop()
-        level = level._replace(labels=labels[of_vertex])
-    return moved(level, most + np.maximum(_LAST_ROOM * most, _LAST_VERTICES), _LAST_BOLD, random)
+@final
+class _Moves:
+    """Cycles of moves of one graph, from clusters to vertices."""
+
+    def __init__(self, graph: Graph, shares: Shares, random: np.random.Generator) -> None:
+        self.graph, self.shares, self.random = graph, shares, random
+        least, self.most = shares.bounds
+        self.least = np.maximum(1.0, least)
+
+    def _level(self, labels: NDArray[Any]) -> Level:
+        return Level(self.graph.adjacency, self.graph.vertex_weights, labels)
+
+    def cycled(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels after cycles, each with other clusters."""
+        best = labels
+        for _ in range(_CYCLES):
+            level, finer = self._coarsened(self._level(best))
+            best = self._better(best, self._uncoarsened(level, finer) if finer else self._last(level))
+        return best
+
+    def starts(self, divided: Divided) -> Iterator[NDArray[Any]]:
+        """Labels that begin with a partition of a coarse graph."""
+        shares, n_parts = self.shares, len(self.shares)
+        for _ in range(_STARTS if n_parts <= _FEW_PARTS else 1):
+            level, finer = self._coarsened(self._level(np.zeros(self.graph.n, np.int64)))
+            if not finer:
+                return
+            coarse = Graph(level.matrix, level.weights)
+            loose = shares_of(level.weights, n_parts, shares.targets, max(shares.balance, _ROOM))
+            labels = divided(coarse, loose).astype(np.int64)
+            labels = self._uncoarsened(level._replace(labels=labels), finer)
+            if (evened := self._evened(labels)) is not None:
+                yield self.cycled(evened)
+
+    def _better(self, labels: NDArray[Any], moved_ones: NDArray[Any]) -> NDArray[Any]:
+        """The labels after moves where their parts can be evened and cut less."""
+        evened = self._evened(moved_ones)
+        return labels if evened is None or self.graph.cut(evened) >= self.graph.cut(labels) else evened
+
+    def _evened(self, labels: NDArray[Any]) -> NDArray[Any] | None:
+        return evened_parts(self._level(labels), self.least, self.most)
+
+    def _coarsened(self, level: Level) -> tuple[Level, list[tuple[Level, NDArray[np.intp]]]]:
+        """The coarsest graph of clusters within parts, and all finer ones."""
+        n_parts, finer = len(self.most), list[tuple[Level, NDArray[np.intp]]]()
+        largest = max(2.0, float(level.weights.sum()) / (_CLUSTERS * n_parts))
+        while len(level.weights) > max(_COARSEST * n_parts, _LEAST_COARSE):
+            coarse, of_vertex = level.coarser(largest, self.random)
+            if len(coarse.weights) > (1 - _LESS) * len(level.weights):
+                break
+            finer.append((level, of_vertex))
+            level = coarse
+        return level, finer
+
+    def _uncoarsened(self, level: Level, finer: list[tuple[Level, NDArray[np.intp]]]) -> NDArray[Any]:
+        """Labels after moves of clusters, the largest first, and of vertices."""
+        while finer:
+            labels = moved(level, (1 + _ROOM) * self.most, _BOLD, self.random)
+            level, of_vertex = finer.pop()
+            level = level._replace(labels=labels[of_vertex])
+        return self._last(level)
+
+    def _last(self, level: Level) -> NDArray[Any]:
+        """Labels after moves of vertices, which leave parts a bit too heavy, and then within what a balance allows."""
+        labels = moved(level, self.most + np.maximum(_LAST_ROOM * self.most, _LAST_VERTICES), _LAST_BOLD, self.random)
+        return moved(level._replace(labels=labels), self.most, _LAST_BOLD, self.random) if self.shares.balance else labels
 
 
 def evened_parts(level: Level, least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[Any] | None:

@@ -64,6 +64,11 @@ class Tally:
         self._notes.update(dict.fromkeys(notes))
 
     @property
+    def seconds(self) -> float:
+        """Seconds of all steps."""
+        return self.solve_seconds + self.search_seconds + self.refine_seconds
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Notes for users, in their order."""
         told = tuple(self._notes)

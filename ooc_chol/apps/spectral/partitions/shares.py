@@ -20,6 +20,8 @@ Weights = NDArray[np.float64]
 _FINE_WEIGHTS = 100
 #: Of heavier weights, and of those that are not whole: the share of the vertices that are light enough to balance with.
 _LIGHT = 0.9
+#: By how much sums of weights may differ by rounding, relative to them.
+_ROUNDING = 1e-12
 #: By how much target sizes may miss the sum that they are to have, relative to it.
 _SUM_TOL = 1e-6
 
@@ -41,6 +43,12 @@ class Shares:
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    @property
+    def bounds(self) -> tuple[Weights, Weights]:
+        """Least and most weights of the parts: a balance lets them be lighter, too."""
+        most = np.maximum(self.most, (1 + self.balance) * self.targets * (1 + _ROUNDING))
+        return np.zeros(len(self)) if self.balance else self.least, np.floor(most) if self.unit == 1 else most
 
     def in_units(self) -> Shares:
         """Counts of vertices, where all weigh the same; else as they are."""

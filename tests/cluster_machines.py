@@ -6,6 +6,8 @@ import asyncio
 import gc
 import logging
 import os
+import signal
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +26,8 @@ SETTINGS = {
     "distributed.worker.profile.enabled": False,  # it would look at every thread a hundred times a second
     "distributed.admin.tick.interval": "200ms",
 }
+#: Seconds in which Dask starts a worker again, on a busy machine too.
+AGAIN_SECONDS = 60
 #: Loggers of Dask that tell of lost workers, which tests lose on purpose.
 LOGGERS = ("distributed.nanny", "distributed.scheduler", "distributed.core", "distributed.worker", "distributed.batched")
 
@@ -109,3 +113,14 @@ def dask_threads() -> None:
 def two_workers(clusters: None, pytestconfig: pytest.Config) -> Any:
     """A client of two workers, which are as good as new when a test is over."""
     return pytestconfig.stash[SHARED].client()
+
+
+def kill(client: Any, count: int = 1) -> None:
+    """End workers as the system does for lack of memory, and wait until the scheduler knows."""
+    victims = list(client.run(os.getpid).items())[:count]
+    for _, pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + AGAIN_SECONDS
+    while set(client.nthreads()) & {address for address, _ in victims}:
+        assert time.monotonic() < until
+        time.sleep(0.02)

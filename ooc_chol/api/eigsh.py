@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.api.on_cluster import with_workers
 from ooc_chol.calls.habits import answering
 from ooc_chol.calls.options import documented
 from ooc_chol.calls.progress import Progress
@@ -47,6 +48,7 @@ class _Options(TypedDict, total=False):
     progress: Progress
     trace: bool
     plan: EigshPlan | None
+    client: Any
 
 
 @overload
@@ -92,6 +94,7 @@ def eigsh(
     progress: Progress = None,
     trace: bool = False,
     plan: EigshPlan | None = None,
+    client: Any = None,
 ) -> Eigenpairs | NDArray[np.float64]:
     """Some eigenpairs of a symmetric or Hermitian matrix, ``A v = w v``, each with its residual; A may be larger than devices.
 
@@ -140,6 +143,9 @@ def eigsh(
         Mass matrix of ``A v = w M v``, symmetric and positive definite, on the host; vectors have ``v.T M v = 1``.
     return_eigenvectors : bool
         Return pairs, or the eigenvalues alone.
+    client : distributed.Client, str or None
+        Cluster of Dask whose workers make the products, each of its rows of A, with devices and a budget of its own; vectors stay
+        in this process, on the host. Or the address of its scheduler.
 
     Returns
     -------
@@ -155,6 +161,8 @@ def eigsh(
         A is not symmetric or Hermitian, no matrix, or holds NaN or infinities; or an argument makes no sense.
     BudgetError
         The budget does not hold the basis, or the factor of ``sigma``; the message says what would do.
+    ClusterError
+        Workers differ, or none are left, or the connection was lost.
     CheckpointError, DamagedFileError
         The checkpoint is of another problem, or is not as it was written.
     PreconditionerError, SingularMatrixError
@@ -197,8 +205,8 @@ def eigsh(
     >>> bool(pairs.residuals.max() < 1e-10)
     True
     """
-    given = locals()
-    pairs = eigenpairs(EigshCall(**{name: given[name] for name in EigshCall.__dataclass_fields__}))
+    with with_workers(locals()) as given:
+        pairs = eigenpairs(EigshCall(**{name: given[name] for name in EigshCall.__dataclass_fields__}))
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
@@ -232,6 +240,7 @@ def plan_eigsh(
     host_budget: int | str | None = None,
     progress: Progress = None,
     trace: bool = False,
+    client: Any = None,
 ) -> EigshPlan:
     """Plan :func:`eigsh` without computing anything: the method, the block, the basis, memory, bytes and seconds of a pass.
 
@@ -270,5 +279,5 @@ def plan_eigsh(
     >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
     (1, True, True)
     """
-    given = locals()
-    return planned_call(EigshCall(**{name: given[name] for name in EigshCall.__dataclass_fields__ if name != "plan"}))
+    with with_workers(locals()) as given:
+        return planned_call(EigshCall(**{name: given[name] for name in EigshCall.__dataclass_fields__ if name != "plan"}))

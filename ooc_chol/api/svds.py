@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.api.on_cluster import with_workers
 from ooc_chol.calls.habits import answering
 from ooc_chol.calls.options import documented
 from ooc_chol.calls.progress import Progress
@@ -39,6 +40,7 @@ class _Options(TypedDict, total=False):
     progress: Progress
     trace: bool
     plan: SvdsPlan | None
+    client: Any
 
 
 @overload
@@ -80,6 +82,7 @@ def svds(
     progress: Progress = None,
     trace: bool = False,
     plan: SvdsPlan | None = None,
+    client: Any = None,
 ) -> SingularTriplets | NDArray[np.float64]:
     """Find the largest singular triplets of a sparse matrix, ``A v = s u`` and ``A.T u = s v``, with the residuals of both.
 
@@ -108,6 +111,9 @@ def svds(
         Let random vectors look for values that were missed, as :func:`eigsh` has it.
     return_singular_vectors : bool, "u" or "vh"
         Return u and vt, one of them, or the values alone; residuals are computed of both all the same.
+    client : distributed.Client, str or None
+        Cluster of Dask whose workers make the products, each of its rows of A, with devices and a budget of its own; vectors stay
+        in this process, on the host. Or the address of its scheduler.
 
     Returns
     -------
@@ -123,6 +129,8 @@ def svds(
         An argument makes no sense; a tol is below what the precision can hold; the plan is of another problem.
     BudgetError
         The budget does not hold three blocks beside the vectors of one panel, for A and for its transpose.
+    ClusterError
+        Workers differ, or none are left, or the connection was lost.
     CheckpointError, DamagedFileError
         The checkpoint is of another problem, or not as it was written.
 
@@ -147,8 +155,8 @@ def svds(
     >>> s.shape, bool(triplets.residuals.max() <= 1e-10 * s[-1])
     ((3,), True)
     """
-    given = locals()
-    found = triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__}))
+    with with_workers(locals()) as given:
+        found = triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__}))
     return found if return_singular_vectors else found.s
 
 
@@ -175,6 +183,7 @@ def plan_svds(
     host_budget: int | str | None = None,
     progress: Progress = None,
     trace: bool = False,
+    client: Any = None,
 ) -> SvdsPlan:
     """Plan :func:`svds` without computing anything: the method, the basis, memory of devices and of the host, bytes of a pass.
 
@@ -206,5 +215,5 @@ def plan_svds(
     >>> plan.squared, plan.ncv, plan.peak_bytes <= 8 << 30
     ('A.T A', 112, True)
     """
-    given = locals()
-    return planned_triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__ if name != "plan"}))
+    with with_workers(locals()) as given:
+        return planned_triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__ if name != "plan"}))

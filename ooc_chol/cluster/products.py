@@ -111,7 +111,7 @@ class RowsOnCluster(AbstractElsewhere):
         return ClusterProducts(
             workers=tuple(rows),
             rows=tuple("; ".join(each) for each in rows.values()),
-            arithmetic=self._arithmetic,
+            arithmetic=self.arithmetic,
             products=self._products,
             repeated=self._tries - self._products,
             lost_workers=tuple(self._lost),
@@ -145,7 +145,7 @@ class RowsOnCluster(AbstractElsewhere):
         return [part for part in blocks.shares(len(self._states), of_chunks=False) if len(part)]
 
     @property
-    def _arithmetic(self) -> str:
+    def arithmetic(self) -> str:
         state = next(iter(self._states.values()))
         return device_facts(state.devices, state.kernels)
 

@@ -16,6 +16,7 @@ from ooc_chol.display.prints import one_line
 from ooc_chol.eigen import early_array
 from ooc_chol.eigen.device_group import DeviceGroup, own_basis, own_panel, own_w
 from ooc_chol.eigen.orthogonalization import Orthogonalizer
+from ooc_chol.eigen.products_elsewhere import ProductOf, ProductsElsewhere
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
@@ -47,7 +48,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     that fails or is interrupted closes the space.
     """
 
-    def __init__(self, operator: Operator, plan: SpacePlan, *, trace: bool = False) -> None:
+    def __init__(self, operator: Operator, plan: SpacePlan, *, trace: bool = False, product_of: ProductOf | None = None) -> None:
         self.plan, self._operator = plan, operator  # which is not collected, nor closed, as long as it is used
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
         self.passes = 0
@@ -65,6 +66,10 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._group = DeviceGroup(self._opened(operator, stack), self.block)
             self._orthogonalizer = Orthogonalizer(self._group, self.precision)
             self._products = Products(plan.products, [each.products for each in self._group.devices])
+            self._elsewhere: ProductsElsewhere | None = None
+            if product_of is not None:  # on one device, whose rows are all
+                first, slot = self._group.devices[0], plan.products.shares[0].slot_bytes
+                self._elsewhere = ProductsElsewhere(first, plan.precision, product_of, slot)
             self._holding = Holding(self, stack.pop_all(), "this space")
 
     def _opened(self, operator: Operator, stack: ExitStack) -> list[SpaceDevice]:
@@ -189,7 +194,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     def _is_steady(self) -> bool:
         """True if one device has all blocks, and a product is kernels alone."""
         devices = self._group.devices
-        return len(devices) == 1 and devices[0].products.is_steady
+        return len(devices) == 1 and devices[0].products.is_steady and self._elsewhere is None
 
     def _repeat(self, step: Recurrence) -> None:
         """Enqueue a step that was enqueued before, captured when it comes for the second time."""
@@ -207,8 +212,11 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
 
     def _multiply(self, widths: tuple[int, ...], begun: list[AbstractEvent]) -> None:
         """Enqueue a product with what lies in X, and copies for the next one."""
-        _, ended = self._products.multiply(widths, exchange=False)
         self.passes += 1
+        if self._elsewhere is not None:
+            self.seconds.pending.append(("passes", begun, [self._elsewhere.multiply(widths[0])]))
+            return
+        _, ended = self._products.multiply(widths, exchange=False)
         self.seconds.pending.append(("passes", begun, ended))
         for each in self._group.all():
             each.products.run_ahead()

@@ -16,6 +16,7 @@ from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.dividing import RING_SLOTS
+from ooc_chol.sparse.elsewhere import worker_lines
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan, device_text
 from ooc_chol.tasks.row_blocks import RowBlocks
@@ -120,6 +121,8 @@ class EigshPlan(AbstractPlan):
         The number of columns that was chosen of several, with what is predicted; None where none was.
     others : tuple of BlockChoice
         What else was looked at; nothing where the user gave the block.
+    cluster : MultiplyPlan or None
+        Products on the workers of a cluster, where there is one; vectors are in the memory of this process then.
     """
 
     call: ClassVar[str] = "eigsh"
@@ -136,6 +139,7 @@ class EigshPlan(AbstractPlan):
     products: MultiplyPlan | None = None
     choice: BlockChoice | None = None
     others: tuple[BlockChoice, ...] = ()
+    cluster: MultiplyPlan | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -298,8 +302,11 @@ class EigshPlan(AbstractPlan):
             where = "in memory" if problem.tier == "memory" else f"in a {problem.tier}"
             sizes = f"{len(blocks.blocks)} blocks of up to {format_bytes(blocks.largest_bytes)}"
             yield "matrix", f"{format_bytes(blocks.nbytes)} {where}, {sizes}"
-            yield from self._device_lines()
-            yield from self._moves()
+            if self.cluster is None:
+                yield from self._device_lines()
+                yield from self._moves()
+            else:
+                yield from worker_lines(self.cluster)
         yield "host", f"{format_bytes(self.host_bytes)} of host memory"
         yield "seconds", self._seconds_text()
         yield "passes", "unknown: they depend on the spectrum; the report counts them"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -22,19 +23,23 @@ from ooc_chol.eigen.planning import Posed, exact_products
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.report import EigshMoves
 from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.eigen.traced import ProductTrace
 from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.arrays import device_of
+from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
+from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.elsewhere import AbstractElsewhere
 from ooc_chol.sparse.keeping import host_room, with_kept_blocks
 from ooc_chol.sparse.key import blocks_key
 from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr
-from ooc_chol.sparse.plan import MultiplyPlan
+from ooc_chol.sparse.plan import NO_DIAGONALS, MultiplyPlan
 from ooc_chol.sparse.planning import Devices, Known, known_of, packed_operator
 from ooc_chol.sparse.sources.others import is_dense
 from ooc_chol.tracing.trace import Trace
@@ -162,8 +167,16 @@ def _host_space(product: Product, plan: EigshPlan, stack: ExitStack) -> Operator
 class PackedProblem(AbstractProblem):
     """A packed matrix, or an operator of one, which is multiplied on devices."""
 
-    def __init__(self, operator: Operator, known: Known, machine: Machine, *, trace: bool = False) -> None:
-        self._operator, self._is_traced = operator, trace
+    def __init__(
+        self,
+        operator: Operator,
+        known: Known,
+        machine: Machine,
+        *,
+        trace: bool = False,
+        elsewhere: AbstractElsewhere | None = None,
+    ) -> None:
+        self._operator, self._is_traced, self._elsewhere = operator, trace, elsewhere
         self._multiplied = operator  # the same, with blocks that are kept
         self.posed = Posed(operator.shape[0], known.dtype, machine, known)
         self._exact: list[Multiplier] = []
@@ -173,7 +186,8 @@ class PackedProblem(AbstractProblem):
         nbytes = 16 * self._operator.matrix.nnz
         check_room(nbytes, f"a copy of A times 2^{power}", f"multiply A by that first, and eigenvalues by 2^{-power}")
         packed = stack.enter_context(block_csr(self._times_power(power).astype(self.posed.dtype)))
-        found = PackedProblem(Operator(packed), known_of(packed), self.posed.machine, trace=self._is_traced)
+        how: dict[str, Any] = {"trace": self._is_traced, "elsewhere": self._elsewhere}
+        found = PackedProblem(Operator(packed), known_of(packed), self.posed.machine, **how)
         found.power = power
         return found
 
@@ -194,7 +208,7 @@ class PackedProblem(AbstractProblem):
 
     def keep_blocks(self, plan: EigshPlan, host_budget: int | str | None, stack: ExitStack) -> None:
         products = plan.products if plan.basis is None else plan.basis.products
-        if products is not None:
+        if products is not None and self._elsewhere is None:
             room = host_room(host_budget, plan.host_bytes, self.posed.machine)
             self._multiplied = with_kept_blocks(self._operator, products, room, stack)
 
@@ -202,10 +216,23 @@ class PackedProblem(AbstractProblem):
         """Vectors on devices, or NumPy's arrays as planned."""
         if plan.is_small:
             return _host_space(self._times_power(0).__matmul__, plan, stack)
+        if self._elsewhere is not None:
+            return stack.enter_context(self._space_beside(plan.space, self._elsewhere))
         return stack.enter_context(DeviceSpace(self._multiplied, plan.space, trace=trace))
 
+    def _space_beside(self, plan: SpacePlan, elsewhere: AbstractElsewhere) -> DeviceSpace:
+        """Vectors alone on a host device, and products elsewhere; blocks take no memory here."""
+        products, matrix = plan.products, self._operator.matrix
+        how: dict[str, Any] = {"precision": plan.precision, "block": plan.block, "capacity": plan.capacity, "tier": "memory"}
+        where: dict[str, Any] = {"devices": products.devices, "budget_bytes": products.budget_bytes}
+        here = plan_space(matrix.blocks, **how, **where, diagonals=NO_DIAGONALS)
+        product = partial(elsewhere.product, self._operator, columns=plan.block, is_packed_order=True)
+        return DeviceSpace(Operator(matrix), here, product_of=lambda precision: product(precision=precision))
+
     def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
-        """A multiplier."""
+        """A multiplier, or what multiplies elsewhere."""
+        if self._elsewhere is not None:
+            return self._elsewhere.product(self._operator, Precision.DDD, PANEL_COLUMNS[-1])
         planned = plan or exact_products(self.posed)
         assert planned is not None
         self._exact.append(stack.enter_context(multiplier_of(self._multiplied, planned, trace=self._is_traced)))
@@ -255,6 +282,7 @@ class Where(NamedTuple):
     packed: AnyPath | None = None
     replace: bool = False
     trace: bool = False
+    elsewhere: AbstractElsewhere | None = None
 
 
 def problem_of(A: Any, where: Where, stack: ExitStack) -> AbstractProblem:
@@ -268,7 +296,7 @@ def problem_of(A: Any, where: Where, stack: ExitStack) -> AbstractProblem:
     machine = Machine(where.devices, where.memory_budget)
     operator, known = stack.enter_context(packed_operator(A, where.packed, where.replace))
     check_shape(operator.shape)
-    return PackedProblem(operator, known, machine, trace=where.trace)
+    return PackedProblem(operator, known, machine, trace=where.trace, elsewhere=where.elsewhere)
 
 
 def posed_of(A: Any, where: Where) -> Posed:
@@ -297,6 +325,8 @@ def _given_problem(A: Any, where: Where) -> GivenProblem | None:
 
 def _host_of(where: Where, what: str) -> Machine:
     """The host, for what is no sparse matrix, which multiplies there; GPUs are refused."""
+    if where.elsewhere is not None:
+        raise TypeError(f"client shares out sparse matrices, but {what} multiplies in this process: leave client out")
     machine = Machine("host:0" if where.devices is None else where.devices, where.memory_budget)
     if not machine.kind.is_in_host_memory:
         raise TypeError(

@@ -15,6 +15,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.state import CheckRound, LanczosCounts
 from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.elsewhere import ClusterProducts
 from ooc_chol.tracing.trace import Trace
 
 #: Pairs that have a line of their own on the printed page.
@@ -77,6 +78,8 @@ class EigshReport(AbstractReport):
         where none was.
     notes : tuple of str
         Sentences on that shift, and on eigenvalues that are sigma to roundoff, such as those of null vectors.
+    cluster : ClusterProducts or None
+        Products on the workers of a cluster, where there was one.
     """
 
     call: ClassVar[str] = "eigsh"
@@ -100,6 +103,7 @@ class EigshReport(AbstractReport):
     checkpoints: int = 0
     sigma: float | None = None
     notes: tuple[str, ...] = ()
+    cluster: ClusterProducts | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -199,6 +203,7 @@ class EigshReport(AbstractReport):
             "checkpoints": self.checkpoints,
             "sigma": self.sigma,
             "notes": list(self.notes),
+            "cluster": None if self.cluster is None else self.cluster.figures(),
         }
 
     def traced(self, trace: Trace) -> Trace:
@@ -248,7 +253,10 @@ class EigshReport(AbstractReport):
             yield "", f"  {'':<10} {self.eigenvalues[at]:>24.16g} +- {self.bounds[at]:.1e}"
         if len(self.eigenvalues) > _MOST_PAIRS:
             yield "", f"  {'':<10} ... and {len(self.eigenvalues) - _MOST_PAIRS} more"
-        if self.moves is not None:
+        if self.cluster is not None:
+            yield from self.cluster.worker_lines()
+            yield from self.cluster.lines()
+        elif self.moves is not None:
             moves = self.moves
             yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0))
             vectors = f"{format_bytes(moves.brought_bytes)} in, {format_bytes(moves.returned_bytes)} out"

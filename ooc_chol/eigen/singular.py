@@ -13,6 +13,7 @@ from ooc_chol.calls.page import Line, link_lines
 from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
 from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.svds_plan import SvdsPlan
+from ooc_chol.sparse.elsewhere import ClusterProducts
 from ooc_chol.tracing.trace import Trace
 
 
@@ -46,6 +47,8 @@ class SvdsReport(AbstractReport):
         Passes of an earlier run that this one went on from.
     checkpoints : int
         Checkpoints that were written.
+    cluster : ClusterProducts or None
+        Products on the workers of a cluster, where there was one.
     """
 
     call: ClassVar[str] = "svds"
@@ -62,6 +65,7 @@ class SvdsReport(AbstractReport):
     bytes: CallBytes
     resumed: int = 0
     checkpoints: int = 0
+    cluster: ClusterProducts | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -113,6 +117,7 @@ class SvdsReport(AbstractReport):
             "missed": self.missed,
             "floor": self.floor,
             "checkpoints": self.checkpoints,
+            "cluster": None if self.cluster is None else self.cluster.figures(),
         }
 
     def facts(self) -> Mapping[str, object]:
@@ -131,7 +136,11 @@ class SvdsReport(AbstractReport):
         if self.missed:
             yield "check", f"{self.missed} values were missing at first, and have been found"
         yield "floor", f"{self.floor:.1g} of the largest value, for the residual of the smallest of these"
-        yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0))
+        if self.cluster is None:
+            yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0))
+        else:
+            yield from self.cluster.worker_lines()
+            yield from self.cluster.lines()
         yield "seconds", f"{self.seconds.total:.3g}"
         if self.checkpoints or self.resumed:
             since = f"; went on from one after {self.resumed} passes" if self.resumed else ""

@@ -50,8 +50,11 @@ from ooc_chol.eigen.wanted import AskedWhich, Wanted
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.files.inputs import check_name
+from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
+from ooc_chol.sparse.elsewhere import AbstractElsewhere, refuse_on_cluster
+from ooc_chol.sparse.key import products_key
 from ooc_chol.sparse.planning import Devices, check_host_budget
 from ooc_chol.tracing.trace import Trace
 
@@ -94,6 +97,7 @@ class EigshCall:
     progress: Progress = None
     trace: bool = False
     plan: EigshPlan | None = None
+    elsewhere: AbstractElsewhere | None = None  #: Where products are made, if not on devices of this process
 
     @property
     def near_zero(self) -> EigshCall:
@@ -112,7 +116,7 @@ class EigshCall:
     @property
     def where(self) -> Where:
         """Where it computes, and where A is kept."""
-        return Where(self.devices, self.memory_budget, self.packed, self.replace, self.trace)
+        return Where(self.devices, self.memory_budget, self.packed, self.replace, self.trace, self.elsewhere)
 
     @property
     def solver(self) -> str:
@@ -124,6 +128,9 @@ class EigshCall:
         """Raise for what makes no sense whatever the matrix is."""
         names = ("packed", "replace", "checkpoint", "memory_budget", "host_budget", "progress", "trace")
         checked(**{name: getattr(self, name) for name in names})
+        if self.elsewhere is not None:
+            given = {name: getattr(self, name) is not None for name in ("sigma", "OPinv", "M")}
+            refuse_on_cluster(**{"which='SM'": self.which == "SM", **given, "trace": self.trace})
         if self.checkpoint is not None:
             check_name(self.checkpoint, "checkpoint")
         if self.plan is not None and not isinstance(self.plan, EigshPlan):
@@ -166,8 +173,8 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
 
 def planned_call(call: EigshCall) -> EigshPlan:
     """Plan that :func:`ooc_chol.plan_eigsh` returns for such a call."""
-    call = call.near_zero
     call.validate()
+    call = call.near_zero
     if call.M is not None:
         call = reduced_call(call, only_planned=True).call
     if is_complex(call.A):
@@ -177,13 +184,18 @@ def planned_call(call: EigshCall) -> EigshPlan:
     plan = plan_of(posed, _problem(call, posed).request)
     start_of(call.v0, posed.n, _width(plan))
     check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
-    return plan
+    known = posed.known
+    if call.elsewhere is None or known is None or plan.is_small:
+        return plan
+    columns, precision = (PANEL_COLUMNS[-1], Precision.DDD) if plan.basis is None else (plan.block, plan.problem.precision)
+    return replace(plan, cluster=call.elsewhere.planned(known, columns, precision))
 
 
 def eigenpairs(call: EigshCall) -> Eigenpairs:
     """Eigenpairs that :func:`ooc_chol.eigsh` returns for such a call."""
-    began, call = time.perf_counter(), call.near_zero
+    began = time.perf_counter()
     call.validate()
+    call = call.near_zero
     if call.M is not None:
         reduced = reduced_call(call)
         return generalized_pairs(reduced, eigenpairs(reduced.call))
@@ -309,6 +321,8 @@ def _solved(
     found, vectors = ascending(solved.found, solved.vectors)
     space = solved.space
     report = session.report(solved._replace(found=found), plan, wanted, problem, key)
+    if call.elsewhere is not None:
+        report = replace(report, cluster=call.elsewhere.done())
     records = space.trace if isinstance(space, DeviceSpace) else problem.trace()
     return _checked(found, vectors, wanted, of.request.precision, report, report.traced(records) if records else None)
 
@@ -336,6 +350,8 @@ def _key(
         more = {"sigma": of.sigma.hex(), "inverse": "SuperLU" if call.OPinv is None else "OPinv"}
     elif plan.is_small:
         more = {"vectors": "host"}
+    if call.elsewhere is not None:
+        more |= products_key(call.elsewhere.arithmetic)
     sizes = Sizes(1, problem.n) if plan.method == "dense" else plan.sizes
     how: dict[str, Any] = {"method": plan.method, "check": asked.check, "degree": of.degree, "start": asked.start}
     return arithmetic_key(matrix, of.wanted, of.request.precision, sizes, **how, devices=problem.devices, **more)

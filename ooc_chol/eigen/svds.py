@@ -42,7 +42,8 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.key import blocks_key
+from ooc_chol.sparse.elsewhere import AbstractElsewhere, refuse_on_cluster
+from ooc_chol.sparse.key import blocks_key, products_key
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr, facts_of_rows
 from ooc_chol.sparse.plan import NO_DIAGONALS
@@ -80,6 +81,7 @@ class SvdsCall:
     progress: Progress = None
     trace: bool = False
     plan: SvdsPlan | None = None
+    elsewhere: AbstractElsewhere | None = None  #: Where products are made, if not on devices of this process
 
     def is_for_scipy(self, known: Known, precision: Precision) -> bool:
         """Tell whether SciPy multiplies A and its transpose, which is not packed then."""
@@ -96,6 +98,8 @@ class SvdsCall:
         """The request, checked as far as that can be without A's shape."""
         names = ("packed", "replace", "checkpoint", "memory_budget", "host_budget", "progress", "trace")
         checked(**{name: getattr(self, name) for name in names})
+        if self.elsewhere is not None:
+            refuse_on_cluster(trace=self.trace)
         if not (self.return_singular_vectors in ("u", "vh") or type(self.return_singular_vectors).__name__ in ("bool", "bool_")):
             raise ValueError(f"return_singular_vectors is {self.return_singular_vectors!r:.40}; give True, False, 'u' or 'vh'")
         if self.checkpoint is not None:
@@ -158,6 +162,8 @@ def _refuse_operator(A: Any, call: SvdsCall) -> Machine | None:
     refuse_packed(A, call.packed)
     if not isinstance(A, LinearOperator):
         return None
+    if call.elsewhere is not None:
+        raise TypeError("client shares out sparse matrices, but a LinearOperator multiplies in this process: leave client out")
     if A.dtype is not None and np.dtype(A.dtype).kind == "c":
         raise UnsupportedTypeError("svds", np.dtype(A.dtype).name, "give real numbers")
     machine = Machine("host:0" if call.devices is None else call.devices, call.memory_budget)
@@ -252,6 +258,8 @@ def planned_triplets(call: SvdsCall) -> SvdsPlan:
         small = known if call.is_for_scipy(known, asked.precision) else None
         sides = None if small else _known_sides(call, known)
         plan = plan_triplets(known.blocks.shape, asked.k, asked.precision, machine, sides, **how, small=small)
+        if call.elsewhere is not None and sides is not None:
+            plan = replace(plan, cluster=tuple(call.elsewhere.planned(each, plan.block, plan.precision) for each in sides))
     start_of(call.v0, min(plan.shape), plan.block)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
@@ -277,7 +285,7 @@ def triplets(call: SvdsCall) -> SingularTriplets:
             sides: AbstractTwoSided = OperatorTwoSided(call.A if both is None else both.a, trace=call.trace)
         else:
             b, bt = (both.a, both.at) if plan.shape[0] >= plan.shape[1] else (both.at, both.a)
-            sides = stack.enter_context(PackedTwoSided(b, bt, plan, trace=call.trace))
+            sides = stack.enter_context(PackedTwoSided(b, bt, plan, trace=call.trace, elsewhere=call.elsewhere))
         packed = both if isinstance(both, _Packed) else None
         key = _key(call, asked, plan, packed, start)
         checkpoint = None if call.checkpoint is None else _checkpoint(call, key, packed, sides)
@@ -291,7 +299,8 @@ def triplets(call: SvdsCall) -> SingularTriplets:
         parts = {name: end - since for (name, end), since in zip(ended.items(), starts, strict=False)}
         parts["checkpoints"] = session.checkpoint_seconds
         found = _given_back(run, sides, asked, plan, key, session, call.return_singular_vectors, parts)
-    return replace(found, report=replace(found.report, seconds=CallSeconds(time.perf_counter() - began, parts)))
+        done = None if call.elsewhere is None else call.elsewhere.done()
+    return replace(found, report=replace(found.report, seconds=CallSeconds(time.perf_counter() - began, parts), cluster=done))
 
 
 def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | _Small | None, host: Machine | None) -> SvdsPlan:
@@ -314,6 +323,7 @@ def _key(
     """Arithmetic key of a call, without contents of A."""
     matrix: dict[str, Any] = {"shape": list(plan.shape)} if both is None else blocks_key(both.a.blocks, NO_DIAGONALS)
     how: dict[str, Any] = {"method": f"{plan.method} on {plan.squared}", "check": call.check, "degree": 1, "start": start}
+    how |= {} if call.elsewhere is None else products_key(call.elsewhere.arithmetic)
     return arithmetic_key(matrix, Wanted(asked.k, "LM", asked.tol), asked.precision, plan.sizes, **how, devices=plan.devices)
 
 

@@ -16,6 +16,7 @@ from ooc_chol.eigen.asked import MOST_DENSE, Sizes, sizes_of
 from ooc_chol.eigen.planning import SMALL_COLUMNS
 from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.elsewhere import worker_lines
 from ooc_chol.sparse.plan import MultiplyPlan
 from ooc_chol.sparse.planning import Devices, Known, check_plan_of, planned
 
@@ -66,6 +67,8 @@ class SvdsPlan(AbstractPlan):
         Products in that precision, and in float64; None where A multiplies by itself.
     packed_bytes : int
         Bytes of host memory that the call packs A and its transpose in.
+    cluster : tuple of MultiplyPlan
+        Products with B and with its transpose on the workers of a cluster, where there is one.
     """
 
     call: ClassVar[str] = "svds"
@@ -81,6 +84,7 @@ class SvdsPlan(AbstractPlan):
     sides: SidePlans | None = None
     exact: SidePlans | None = None
     packed_bytes: int = 0
+    cluster: tuple[MultiplyPlan, ...] = ()
 
     @property
     def is_small(self) -> bool:
@@ -162,12 +166,13 @@ class SvdsPlan(AbstractPlan):
             yield "method", f"LAPACK, all {min(rows, columns)} triplets"
         else:
             yield "method", f"block Lanczos on {self.squared}, blocks of {self.block}, basis of {self.ncv} columns"
-        yield (
-            "memory",
-            f"{format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)} on each of {', '.join(self.devices)}",
-        )
-        for link, nbytes in self.bytes.items():
-            yield "moves", f"{link}: {format_bytes(nbytes)} the first pass"
+        for side in self.cluster:
+            yield from worker_lines(side)
+        if not self.cluster:
+            where = f"{format_bytes(self.budget_bytes)} on each of {', '.join(self.devices)}"
+            yield "memory", f"{format_bytes(self.peak_bytes)} of {where}"
+            for link, nbytes in self.bytes.items():
+                yield "moves", f"{link}: {format_bytes(nbytes)} the first pass"
         yield "host", f"{format_bytes(self.host_bytes)} of host memory, {format_bytes(self.basis_bytes)} of the basis among it"
         yield "passes", "unknown: they depend on the singular values; the report counts them"
 

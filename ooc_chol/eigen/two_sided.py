@@ -20,6 +20,7 @@ from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.elsewhere import AbstractElsewhere
 from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.tracing.records import TraceRecord
@@ -70,13 +71,15 @@ class PackedTwoSided(AbstractTwoSided):
     those of the other precision closed before: they would share the memory.
     """
 
-    def __init__(self, b: BlockCSR, bt: BlockCSR, plan: SvdsPlan, *, trace: bool = False) -> None:
+    def __init__(
+        self, b: BlockCSR, bt: BlockCSR, plan: SvdsPlan, *, trace: bool = False, elsewhere: AbstractElsewhere | None = None
+    ) -> None:
         assert plan.sides is not None and plan.exact is not None
         self.m, self.n = b.shape
         self.passes = 0
         self._pair, self._plan, self._is_traced = (Operator(b), Operator(bt)), plan, trace
         self._plans = {Precision.DDD: plan.exact, plan.precision: plan.sides}
-        self._stack = ExitStack()
+        self._elsewhere, self._stack = elsewhere, ExitStack()
         self._open: tuple[Precision, tuple[Multiplier, Multiplier]] | None = None
         self._planned, self._executed = Counter[str](), Counter[str]()
         self._records: list[TraceRecord] = []
@@ -91,7 +94,12 @@ class PackedTwoSided(AbstractTwoSided):
 
     def _multiply(self, side: int, x: NDArray[Any], exact: bool) -> NDArray[Any]:
         """By as many columns at a time as were planned for."""
-        product, width = self._opened(Precision.DDD if exact or self.power else self._plan.precision)[side], self._plan.block
+        precision, width = Precision.DDD if exact or self.power else self._plan.precision, self._plan.block
+        product: Callable[[NDArray[Any]], NDArray[Any]]
+        if self._elsewhere is None:
+            product = self._opened(precision)[side]
+        else:
+            product = self._elsewhere.product(self._pair[side], precision, width)
         parts = [self._times_power(product, x[:, first : first + width]) for first in range(0, x.shape[1], width)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 

@@ -14,6 +14,8 @@ from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.plan import MultiplyPlan, device_text
+from ooc_chol.sparse.planning import Known
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +76,9 @@ class ClusterProducts:
 
     def lines(self) -> Iterator[Line]:
         """Bytes over the network, and seconds."""
+        if not self.products:
+            yield "products", "none on the cluster: A is so small that this process multiplies"
+            return
         sent = f"{format_bytes(self.matrix_bytes)} of A and {format_bytes(self.sent_bytes)} of vectors to workers"
         yield "network", f"{sent}, {format_bytes(self.returned_bytes)} back"
         again = f"; {self.repeated} begun again, {len(self.lost_workers)} workers lost" if self.repeated else ""
@@ -94,8 +99,26 @@ class AbstractElsewhere(ABC):
         """
 
     @abstractmethod
+    def planned(self, known: Known, columns: int, precision: Precision) -> MultiplyPlan:
+        """Plan of such products."""
+
+    @property
+    @abstractmethod
+    def arithmetic(self) -> str:
+        """Kind, model and library of the devices that multiply, on which bits depend."""
+
+    @abstractmethod
     def done(self) -> ClusterProducts:
         """All that was done until now."""
+
+
+def worker_lines(plan: MultiplyPlan) -> Iterator[Line]:
+    """Rows by worker, and bytes over the network."""
+    for share in plan.shares:
+        yield "worker", device_text(share)
+    sent = "" if plan.tier == "file" else f"{format_bytes(plan.blocks.nbytes)} of A once, "
+    brought, returned = format_bytes(plan.brought_bytes), format_bytes(plan.returned_bytes)
+    yield "network", f"{sent}{brought} of vectors to workers and {returned} back in each product"
 
 
 #: What takes the place of arguments that are for one machine.

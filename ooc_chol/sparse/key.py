@@ -23,6 +23,11 @@ def arithmetic_facts(devices: Sequence[str]) -> dict[str, str]:
     }
 
 
+def products_key(arithmetic: str) -> dict[str, str]:
+    """Devices elsewhere that multiply; nothing where they are as the host here, and bits are those of this machine."""
+    return {} if arithmetic == arithmetic_facts(("host:0",))["devices"] else {"products": arithmetic}
+
+
 def device_facts(devices: Sequence[str], facts: KernelFacts) -> str:
     """Kind, model and library of devices."""
     return f"{kind_of(devices[0]).name}: {facts.model}, {facts.library}"

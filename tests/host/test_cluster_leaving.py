@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from tests.cluster_machines import cluster_of
+from tests.cluster_machines import AGAIN_SECONDS, cluster_of, kill
 from tests.inside.cluster import (
     WorkersLeftError,
     asking,
@@ -30,8 +30,6 @@ from tests.inside.cluster import (
 pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
 
 N, NB = 240, 40
-#: Seconds in which Dask starts a worker again, on a busy machine too.
-AGAIN_SECONDS = 60
 
 
 def near_one(rows: range, cols: range, out: np.ndarray, stream: object) -> None:
@@ -63,17 +61,6 @@ def bits():
         return made[name]
 
     return of
-
-
-def kill(client, count: int = 1) -> None:
-    """End workers as the system does for lack of memory, and wait until the scheduler knows."""
-    victims = list(client.run(os.getpid).items())[:count]
-    for _, pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + AGAIN_SECONDS
-    while set(client.nthreads()) & {address for address, _ in victims}:
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 #: What a call asks workers for, by the names under which it does: facts, the settled options and the key, rates, shared memory.

@@ -14,15 +14,13 @@ import pytest
 import scipy.sparse
 
 import ooc_chol as oc
-from tests.cluster_machines import cluster_of
+from tests.cluster_machines import AGAIN_SECONDS, cluster_of, kill
 from tests.inside.cluster import HeldRows, products, rows, waiting
 from tests.sparse_matrices import many_chunks
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
 
 BLOCK = "512 KiB"
-#: Seconds in which Dask starts a worker again, on a busy machine too.
-AGAIN_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +173,6 @@ def client(clusters: None, monkeypatch):
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
     with cluster_of(2) as client:
         yield client
-
-
-def kill(client, count: int = 1) -> None:
-    """End workers as the system does for lack of memory, and wait until the scheduler knows."""
-    victims = list(client.run(os.getpid).items())[:count]
-    for _, pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + AGAIN_SECONDS
-    while set(client.nthreads()) & {address for address, _ in victims}:
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_a_worker_that_dies_in_any_phase_changes_no_bit(client, packed):

@@ -34,9 +34,9 @@ TABLES = ("wall", "gpu", "predicted", "policies", "peers", "host", "passes")
 _ERROR_LENGTH = 100
 
 GPU_NOTE = """\
-- *budget*: memory of each GPU, and that of all as a share of L's bytes. Out of core means at most half.
+- *budget*: memory of the GPUs, and as a share of L's bytes. Out of core means at most half.
 - *seconds*: median (least to most), from the first step to the last byte of L in its store. *wall*: median of the whole call.
-- *predicted*: the plan's seconds over the measured ones. *TFLOP/s*: `n³/3` over *seconds*.
+- *TFLOP/s*: `n³/3` over *seconds*.
 - *DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after.
 - *cuSOLVER in core*: ratio to its fastest Cholesky of the same covariance, the whole matrix in device memory.
 - *GB*: executed, of A read over the link, of L fetched again, of L written, and from GPU to GPU.
@@ -217,12 +217,6 @@ def _engine(result: Result) -> str:
     return f"{result['engine']}{moduli}{share}"
 
 
-def _predicted(result: Result) -> str:
-    """Predicted over measured seconds."""
-    seconds = result.get("predicted_seconds")
-    return "" if seconds is None else f"{seconds / median(result['seconds']):.2f}"
-
-
 def _peer_rate(peer: Result) -> str:
     """Rate of a peer, or why there is none."""
     if "tflops" in peer:
@@ -256,9 +250,10 @@ def _budget(result: Result) -> str:
 
 
 def _budget_of_l(result: Result) -> str:
-    """Budget of each GPU, and that of all as a share of L's bytes: out of core means at most half."""
-    share = len(result["devices"]) * result["budget_bytes"] / (4 * result["n"] * (result["n"] + 1))
-    return f"{_budget(result)} ({100 * share:.0f} %)"
+    """Budgets of the GPUs, and that of all as a share of L's bytes: out of core means at most half."""
+    gpus = len(result["devices"])
+    share = gpus * result["budget_bytes"] / (4 * result["n"] * (result["n"] + 1))
+    return f"{f'{gpus} x ' if gpus > 1 else ''}{_budget(result)} ({100 * share:.0f} %)"
 
 
 _LINKS = ("source", "fetch", "write", "peer")
@@ -272,10 +267,8 @@ _PROBLEM: list[Column] = [
 ]
 _GPU: list[Column] = [
     ("engine", _engine),
-    ("GPUs", lambda result: str(len(result["devices"]))),
     *((heading, _budget_of_l if heading == "budget" else cell) for heading, cell in _PROBLEM if heading != "A"),
     ("wall", lambda result: f"{whole_seconds(result):.4g}"),
-    ("predicted", _predicted),
     ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
     ("DGEMM", _dgemm),
     ("cuSOLVER in core", lambda result: _peer(result, 1.0, "cuSOLVER")),

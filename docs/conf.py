@@ -51,6 +51,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "ooc_chol"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 templates_path = ["_templates"]
 # All pages in the left column of each, where the theme has those below the current one; the header is then a line.
 html_sidebars = {"**": ["all-pages.html"]}
@@ -58,6 +59,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options: dict[str, Any] = {
     "navigation_with_keys": False,
+    "pygments_dark_style": "github-dark",
     "show_prev_next": False,
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "navbar_center": [],

@@ -1,4 +1,7 @@
-"""The documentation site in a browser: no page scrolls sideways, wide or narrow. Deselected where there is no Chromium."""
+"""The documentation site in a browser: no page scrolls sideways, wide or narrow, and wide tables tell their columns on a phone.
+
+Deselected where there is no Chromium.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from tests.documents import ROOT
 
 pytestmark = [pytest.mark.host, pytest.mark.package("sphinx"), pytest.mark.program("chromium")]
 
-#: Tells the page around it what is wider than its place: the page, something that scrolls, something that sticks out.
+#: Tells the page around it what is wider than its place: the page, something that scrolls, something that sticks out; and
+#: what on a narrow page stands in a wide table without the name of its column.
 LOOK = """
 addEventListener("load", () => setTimeout(() => {
   const width = document.documentElement.clientWidth, found = [];
@@ -24,6 +28,10 @@ addEventListener("load", () => setTimeout(() => {
     const scrolls = ["auto", "scroll"].includes(getComputedStyle(each).overflowX) && each.scrollWidth > each.clientWidth + 1;
     const box = each.getBoundingClientRect(), leaves = each.closest("main") && box.width > 0 && box.right > width + 1;
     if ((scrolls && each.clientWidth > 0) || leaves) found.push(each.tagName + " " + each.textContent.trim().slice(0, 40));
+  }
+  for (const cell of document.querySelectorAll("main td:nth-child(5)")) {
+    const isNamed = getComputedStyle(cell, "::before").content.includes(cell.dataset.name || "?");
+    if (width < 600 && !cell.classList.contains("nothing") && !isNamed) found.push("no name of " + cell.textContent.trim());
   }
   parent.postMessage([document.title, found.slice(0, 3)], "*");
 }, 100));

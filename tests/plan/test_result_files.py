@@ -344,9 +344,9 @@ def test_residues_on_several_gpus_have_their_row_below_those_of_one():
     found = next(result for result in mine if len(result["devices"]) == 1 and result["engine"] == "native")
     made = table.tables([other(found), found], "results")
     _, _, one, four = made["gpu"].splitlines()[:4]
-    assert one.startswith(f"| [{found['case']}]") and "| native | 1 |" in one
+    assert one.startswith(f"| [{found['case']}]") and "| native |" in one and " x " not in one
     for cell in (
-        "| residue, 13 moduli, 0.4 % native | 4 |", "**340.00**", "**1.700** of 200.0, 200.0",
+        "| residue, 13 moduli, 0.4 % native |", "| 4 x ", "**340.00**", "**1.700** of 200.0, 200.0",
         "**2.36** of 144.0 at 98,304 (Mg)", "0 + 1.0 + 1.0 + 5.0",
     ):  # fmt: skip
         assert cell in four

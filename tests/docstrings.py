@@ -1,6 +1,6 @@
 """Docstrings keep to their form: internal names have a short one or none, and none begins with a word that delays its subject.
 
-Sentences of public ones have at most 25 words on average, and 40 at all.
+Sentences of public ones have at most 25 words on average, and 40 at all, and lines of their examples 70 columns.
 
 Public methods have one, unless a method that they override has it: ruff's D102 knows no bases.
 
@@ -33,8 +33,11 @@ FRONTS = (
 FIRST_WORDS = ("What", "Whether", "Of")
 #: Most words of a sentence of a public docstring, on average and at all.
 MEAN_WORDS, MOST_WORDS = 25, 40
+#: Most columns of a line of an example behind its prompt, as in blocks of the pages (``tests/prose.py``).
+EXAMPLE_COLUMNS = 70
 #: A heading of numpydoc, underlined.
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]+\n-{3,}$", re.MULTILINE)
+_EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) (.*)$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^\.\. (currentmodule|auto\w+):: +(\S+)", re.MULTILINE)
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -206,6 +209,8 @@ def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
             yield f"has sentences of {mean:.0f} words on average, {MEAN_WORDS} at most"
         if max(counts) > MOST_WORDS:
             yield f"has a sentence of {max(counts)} words, {MOST_WORDS} at most"
+    if is_public and (wide := [line for line in _EXAMPLE.findall(text) if len(line) > EXAMPLE_COLUMNS]):
+        yield f"has an example of {len(wide[0])} columns, {EXAMPLE_COLUMNS} at most: {wide[0][:40]}..."
 
 
 @cache

@@ -197,7 +197,9 @@ def eigsh(
     >>> import numpy as np
     >>> import scipy.sparse
     >>> import ooc_chol as oc
-    >>> path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(1000, 1000)).tocsr()
+    >>> path = scipy.sparse.diags_array(
+    ...     [1.0, 1.0], offsets=[-1, 1], shape=(1000, 1000)
+    ... ).tocsr()
     >>> pairs = oc.eigsh(path, 3, which="LA", devices="host:0")
     >>> w, v = pairs
     >>> bool(np.allclose(w, 2 * np.cos(np.pi * np.array([3, 2, 1]) / 1001)))
@@ -274,8 +276,14 @@ def plan_eigsh(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> plan = oc.plan_eigsh(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), 8, precision="FDF", block=1, devices="cuda:0",
-    ...     memory_budget="16 GiB")
+    >>> plan = oc.plan_eigsh(
+    ...     ((1 << 27, 1 << 27), 4_294_967_296, "pattern"),
+    ...     8,
+    ...     precision="FDF",
+    ...     block=1,
+    ...     devices="cuda:0",
+    ...     memory_budget="16 GiB",
+    ... )
     >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
     (1, True, True)
     """

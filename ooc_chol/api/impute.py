@@ -139,7 +139,8 @@ def impute(
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
+    >>> step = np.roll(np.eye(60), 1, axis=1)
+    >>> ring = step + step.T
     >>> fourier = oc.GraphFourier(ring)
     >>> x = oc.testing.low_rank_tensor(fourier, 20, 20, 1)
     >>> mask = oc.testing.random_mask(x.shape, 0.8)
@@ -242,7 +243,14 @@ def plan_impute(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> plan = oc.plan_impute((2600, 512, 512), None, None, precision="FFF", devices="cuda:0", memory_budget="4 GiB")
+    >>> plan = oc.plan_impute(
+    ...     (2600, 512, 512),
+    ...     None,
+    ...     None,
+    ...     precision="FFF",
+    ...     devices="cuda:0",
+    ...     memory_budget="4 GiB",
+    ... )
     >>> plan.is_in_core, plan.peak_bytes <= 4 << 30
     (False, True)
     """

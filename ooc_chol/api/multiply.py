@@ -79,7 +79,9 @@ def multiply(
     >>> import numpy as np
     >>> import scipy.sparse
     >>> import ooc_chol as oc
-    >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> path = scipy.sparse.csr_array(
+    ...     np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    ... )
     >>> y = oc.multiply(path, np.array([1.0, 2.0, 3.0]), devices="host:0")
     >>> y
     array([2., 4., 2.])
@@ -147,8 +149,13 @@ def plan_multiply(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> plan = oc.plan_multiply(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), 1, devices="cuda:0", memory_budget="8 GiB",
-    ...     precision="FDF")
+    >>> plan = oc.plan_multiply(
+    ...     ((1 << 27, 1 << 27), 4_294_967_296, "pattern"),
+    ...     1,
+    ...     devices="cuda:0",
+    ...     memory_budget="8 GiB",
+    ...     precision="FDF",
+    ... )
     >>> plan.first_bytes > plan.later_bytes, plan.peak_bytes <= 8 << 30
     (True, True)
     """

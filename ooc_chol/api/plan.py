@@ -93,7 +93,8 @@ def plan(
     --------
     >>> import ooc_chol as oc
     >>> plan = oc.plan(160_000, tile_size=4096, memory_budget="80 GB")
-    >>> plan.loaded_bytes == plan.compulsory_bytes  # every tile of A read once, none of L fetched again
+    >>> # every tile of A read once, none of L fetched again
+    >>> plan.loaded_bytes == plan.compulsory_bytes
     True
     """
     options = FactorOptions(

@@ -211,7 +211,12 @@ def plan_svds(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> plan = oc.plan_svds(((1_000_000, 20_000), 100_000_000, "fp32"), 10, devices="cuda:0", memory_budget="8 GiB")
+    >>> plan = oc.plan_svds(
+    ...     ((1_000_000, 20_000), 100_000_000, "fp32"),
+    ...     10,
+    ...     devices="cuda:0",
+    ...     memory_budget="8 GiB",
+    ... )
     >>> plan.squared, plan.ncv, plan.peak_bytes <= 8 << 30
     ('A.T A', 112, True)
     """

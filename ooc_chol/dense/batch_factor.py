@@ -87,7 +87,9 @@ class BatchFactor(AbstractClosing):
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> factors = oc.cholesky(np.array([[[4.0, 2.0], [2.0, 5.0]], [[1.0, 0.0], [0.0, 1.0]]]))
+    >>> factors = oc.cholesky(
+    ...     np.array([[[4.0, 2.0], [2.0, 5.0]], [[1.0, 0.0], [0.0, 1.0]]])
+    ... )
     >>> factors.solve(np.array([[8.0, 12.0], [3.0, 4.0]]))
     array([[1., 2.],
            [3., 4.]])

@@ -224,8 +224,12 @@ class FactorOptions:
         --------
         >>> import argparse, ooc_chol as oc
         >>> parser = argparse.ArgumentParser()
-        >>> oc.FactorOptions.add_arguments(parser, aliases={"tile_size": ["--nb"]})
-        >>> options = oc.FactorOptions.from_arguments(parser.parse_args(["--nb", "512", "--fp64", "residue"]))
+        >>> oc.FactorOptions.add_arguments(
+        ...     parser, aliases={"tile_size": ["--nb"]}
+        ... )
+        >>> options = oc.FactorOptions.from_arguments(
+        ...     parser.parse_args(["--nb", "512", "--fp64", "residue"])
+        ... )
         >>> options.tile_size, options.fp64
         (512, 'residue')
         """

@@ -73,7 +73,11 @@ def symm(
     >>> import ooc_chol as oc
     >>> def ones(rows, cols, out, stream):
     ...     out[...] = 1.0
-    >>> oc.symm(oc.from_function(3, ones), np.array([1.0, 2.0, 3.0]), devices="host:0")
+    >>> oc.symm(
+    ...     oc.from_function(3, ones),
+    ...     np.array([1.0, 2.0, 3.0]),
+    ...     devices="host:0",
+    ... )
     array([6., 6., 6.])
     """
     check_function(A, "A")

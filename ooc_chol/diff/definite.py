@@ -210,7 +210,9 @@ def logdet(pattern: Pattern, values: Any, *, apply: Apply = run) -> Any:
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 2, 4], [0, 1, 0, 1], (2, 2))
-    >>> float(oc.diff.logdet(pattern, np.array([2.0, 1.0, 1.0, 2.0])).round(6))
+    >>> float(
+    ...     oc.diff.logdet(pattern, np.array([2.0, 1.0, 1.0, 2.0])).round(6)
+    ... )
     1.098612
     """
     return apply(LogDet(pattern), values)
@@ -235,7 +237,9 @@ def selected_inverse(pattern: Pattern, values: Any, *, apply: Apply = run) -> An
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 2, 4], [0, 1, 0, 1], (2, 2))
-    >>> oc.diff.selected_inverse(pattern, np.array([2.0, 1.0, 1.0, 2.0])).round(4).tolist()
+    >>> oc.diff.selected_inverse(
+    ...     pattern, np.array([2.0, 1.0, 1.0, 2.0])
+    ... ).round(4).tolist()
     [0.6667, -0.3333, -0.3333, 0.6667]
     """
     return apply(SelectedInverse(pattern), values)
@@ -264,7 +268,9 @@ def cholesky(pattern: Pattern, values: Any, *, apply: Apply = run) -> tuple[Patt
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 2, 4], [0, 1, 0, 1], (2, 2))
-    >>> of_l, values, order = oc.diff.cholesky(pattern, np.array([4.0, 2.0, 2.0, 5.0]))
+    >>> of_l, values, order = oc.diff.cholesky(
+    ...     pattern, np.array([4.0, 2.0, 2.0, 5.0])
+    ... )
     >>> of_l, sorted(order.tolist())
     (Pattern(2 x 2, 3 entries), [0, 1])
     """
@@ -297,7 +303,9 @@ def sample(pattern: Pattern, values: Any, z: Any, *, apply: Apply = run) -> Any:
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 1, 2], [0, 1], (2, 2))
-    >>> x = oc.diff.sample(pattern, np.array([4.0, 4.0]), np.array([1.0, 1.0]))
+    >>> x = oc.diff.sample(
+    ...     pattern, np.array([4.0, 4.0]), np.array([1.0, 1.0])
+    ... )
     >>> x.tolist()
     [0.5, 0.5]
     """

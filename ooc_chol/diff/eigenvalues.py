@@ -228,7 +228,13 @@ def eigsh(
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 1, 2, 3], [0, 1, 2], (3, 3))
-    >>> oc.diff.eigsh(pattern, np.array([3.0, 1.0, 2.0]), 2, which="LA", devices="host:0").round(9).tolist()
+    >>> oc.diff.eigsh(
+    ...     pattern,
+    ...     np.array([3.0, 1.0, 2.0]),
+    ...     2,
+    ...     which="LA",
+    ...     devices="host:0",
+    ... ).round(9).tolist()
     [2.0, 3.0]
     """
     if pattern.n_rows != pattern.n_columns:

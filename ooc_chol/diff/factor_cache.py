@@ -263,9 +263,13 @@ def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method:
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> pattern = oc.diff.Pattern([0, 1, 3], [1, 0, 1], (2, 2))  # a zero on the diagonal: rows are exchanged
+    >>> # a zero on the diagonal: rows are exchanged
+    >>> pattern = oc.diff.Pattern([0, 1, 3], [1, 0, 1], (2, 2))
     >>> with oc.diff.factorize(pattern, np.array([2.0, 4.0, 1.0])) as factor:
-    ...     factor.solve(np.array([2.0, 5.0])).tolist(), factor.solve(np.array([4.0, 3.0]), trans=True).tolist()
+    ...     (
+    ...         factor.solve(np.array([2.0, 5.0])).tolist(),
+    ...         factor.solve(np.array([4.0, 3.0]), trans=True).tolist(),
+    ...     )
     ([1.0, 1.0], [1.0, 1.0])
     """
     return CACHE.factorize(pattern, values, assume=assume, method=method)

@@ -199,7 +199,9 @@ def solve(
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 1, 3], [1, 0, 1], (2, 2))
-    >>> oc.diff.solve(pattern, np.array([2.0, 4.0, 1.0]), np.array([2.0, 5.0])).tolist()
+    >>> oc.diff.solve(
+    ...     pattern, np.array([2.0, 4.0, 1.0]), np.array([2.0, 5.0])
+    ... ).tolist()
     [1.0, 1.0]
     """
     return apply(Solve(pattern, trans, assume, method, precision, factor), values, b)
@@ -256,7 +258,9 @@ def triangular_solve(
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 1, 3], [0, 0, 1], (2, 2))
-    >>> oc.diff.triangular_solve(pattern, np.array([2.0, 1.0, 4.0]), np.array([2.0, 5.0])).tolist()
+    >>> oc.diff.triangular_solve(
+    ...     pattern, np.array([2.0, 1.0, 4.0]), np.array([2.0, 5.0])
+    ... ).tolist()
     [1.0, 1.0]
     """
     return apply(TriangularSolve(pattern, lower, trans, unit_diagonal, precision), values, b)

@@ -113,8 +113,13 @@ def add(
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> p, q = oc.diff.Pattern([0, 1], [0], (1, 2)), oc.diff.Pattern([0, 2], [0, 1], (1, 2))
-    >>> pattern, values = oc.diff.add(p, np.array([1.0]), q, np.array([10.0, 20.0]))
+    >>> p, q = (
+    ...     oc.diff.Pattern([0, 1], [0], (1, 2)),
+    ...     oc.diff.Pattern([0, 2], [0, 1], (1, 2)),
+    ... )
+    >>> pattern, values = oc.diff.add(
+    ...     p, np.array([1.0]), q, np.array([10.0, 20.0])
+    ... )
     >>> pattern, values.tolist()
     (Pattern(1 x 2, 2 entries), [11.0, 20.0])
     """
@@ -159,8 +164,13 @@ def spgemm(p: Pattern, a: Any, q: Pattern, b: Any, *, precision: str | None = No
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> row, column = oc.diff.Pattern([0, 2], [0, 1], (1, 2)), oc.diff.Pattern([0, 1, 2], [0, 0], (2, 1))
-    >>> pattern, values = oc.diff.spgemm(row, np.array([1.0, 2.0]), column, np.array([3.0, 4.0]))
+    >>> row, column = (
+    ...     oc.diff.Pattern([0, 2], [0, 1], (1, 2)),
+    ...     oc.diff.Pattern([0, 1, 2], [0, 0], (2, 1)),
+    ... )
+    >>> pattern, values = oc.diff.spgemm(
+    ...     row, np.array([1.0, 2.0]), column, np.array([3.0, 4.0])
+    ... )
     >>> pattern, values.tolist()
     (Pattern(1 x 1, 1 entry), [11.0])
     """
@@ -289,7 +299,12 @@ def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precisio
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3))
-    >>> oc.diff.scale(pattern, np.ones(3), rows=np.array([2.0, 3.0]), columns=np.array([1.0, 10.0, 100.0])).tolist()
+    >>> oc.diff.scale(
+    ...     pattern,
+    ...     np.ones(3),
+    ...     rows=np.array([2.0, 3.0]),
+    ...     columns=np.array([1.0, 10.0, 100.0]),
+    ... ).tolist()
     [2.0, 200.0, 30.0]
     """
     if rows is not None:

@@ -50,7 +50,9 @@ class CSR:
     >>> import jax, numpy as np, scipy.sparse
     >>> import ooc_chol.diff.jax as sparse
     >>> A = sparse.CSR.of(scipy.sparse.eye_array(3, dtype=np.float32))
-    >>> jax.grad(lambda A: (A @ np.arange(3, dtype=np.float32)).sum())(A).values
+    >>> jax.grad(lambda A: (A @ np.arange(3, dtype=np.float32)).sum())(
+    ...     A
+    ... ).values
     Array([0., 1., 2.], dtype=float32)
     """
 

@@ -52,7 +52,9 @@ def logdet(A: CSR) -> Array:
     --------
     >>> import jax, numpy as np, scipy.sparse
     >>> import ooc_chol.diff.jax as sparse
-    >>> A = sparse.CSR.of(scipy.sparse.csr_array(np.array([[2, 1], [1, 2]], np.float32)))
+    >>> A = sparse.CSR.of(
+    ...     scipy.sparse.csr_array(np.array([[2, 1], [1, 2]], np.float32))
+    ... )
     >>> jax.grad(sparse.logdet)(A).values.round(4)
     Array([ 0.6667, -0.3333, -0.3333,  0.6667], dtype=float32)
     """

@@ -94,7 +94,10 @@ def vjp(op: AbstractOp, given: Sequence[Array], g: Array, *, wanted: Sequence[bo
     >>> from ooc_chol.diff.ops import MatMul, vjp
     >>> pattern = oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3))
     >>> v, x = np.array([1.0, 2.0, 3.0]), np.array([1.0, 10.0, 100.0])
-    >>> [found.tolist() for found in vjp(MatMul(pattern), (v, x), np.array([1.0, 2.0]))]
+    >>> [
+    ...     found.tolist()
+    ...     for found in vjp(MatMul(pattern), (v, x), np.array([1.0, 2.0]))
+    ... ]
     [[1.0, 100.0, 20.0], [1.0, 6.0, 2.0]]
     """
     return op.pull(run, given, g, [True] * len(given) if wanted is None else wanted)

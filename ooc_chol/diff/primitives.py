@@ -50,7 +50,9 @@ def matmul(pattern: Pattern, v: Array, x: Array, *, precision: str | None = None
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3))
-    >>> oc.diff.matmul(pattern, np.array([1.0, 2.0, 3.0]), np.array([1.0, 10.0, 100.0])).tolist()
+    >>> oc.diff.matmul(
+    ...     pattern, np.array([1.0, 2.0, 3.0]), np.array([1.0, 10.0, 100.0])
+    ... ).tolist()
     [201.0, 30.0]
     """
     pattern.check_values(v, "v")
@@ -98,7 +100,9 @@ def sampled(pattern: Pattern, g: Array, x: Array, *, precision: str | None = Non
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> pattern = oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3))
-    >>> oc.diff.sampled(pattern, np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])).tolist()
+    >>> oc.diff.sampled(
+    ...     pattern, np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])
+    ... ).tolist()
     [3.0, 5.0, 8.0]
     """
     _check_panel(g, "g", pattern.n_rows, f"rows of {pattern!r}")
@@ -138,7 +142,9 @@ def bilinear(ends: Array, of_a: Array, of_b: Array, a: Array, b: Array, *, preci
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> a, b = np.array([1.0, 2.0]), np.array([3.0, 5.0])
-    >>> oc.diff.bilinear(np.array([0, 2, 2]), np.array([0, 1]), np.array([0, 1]), a, b).tolist()
+    >>> oc.diff.bilinear(
+    ...     np.array([0, 2, 2]), np.array([0, 1]), np.array([0, 1]), a, b
+    ... ).tolist()
     [13.0, 0.0]
     """
     _check_vector(a, "a")

@@ -116,7 +116,9 @@ def sampled(pattern: Pattern, g: Tensor, x: Tensor, *, precision: str | None = N
     >>> import ooc_chol as oc
     >>> import ooc_chol.diff.torch as sparse
     >>> pattern = oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3))
-    >>> sparse.sampled(pattern, torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])).values
+    >>> sparse.sampled(
+    ...     pattern, torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])
+    ... ).values
     tensor([3., 5., 8.])
     """
     left, right = checked_tensor(g, "g"), checked_tensor(x, "x")

@@ -56,7 +56,10 @@ class CSR:
     >>> import torch
     >>> import ooc_chol as oc
     >>> from ooc_chol.diff.torch import CSR
-    >>> A = CSR(torch.tensor([1.0, 2.0, 3.0]), oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3))).requires_grad_()
+    >>> A = CSR(
+    ...     torch.tensor([1.0, 2.0, 3.0]),
+    ...     oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3)),
+    ... ).requires_grad_()
     >>> (A @ torch.tensor([1.0, 10.0, 100.0])).sum().backward()
     >>> A.grad
     CSR(2 x 3, 3 entries, float32, cpu)
@@ -139,7 +142,9 @@ class CSR:
         --------
         >>> import torch
         >>> from ooc_chol.diff.torch import CSR
-        >>> CSR.from_entries([0, 3], [2, 0, 2], torch.tensor([1.0, 2.0, 3.0]), (1, 3))
+        >>> CSR.from_entries(
+        ...     [0, 3], [2, 0, 2], torch.tensor([1.0, 2.0, 3.0]), (1, 3)
+        ... )
         CSR(1 x 3, 2 entries, float32, cpu; 1 row was sorted, 1 entry was added to another)
         """
         return cls._made(*canonical_entries(indptr, indices, values, shape))

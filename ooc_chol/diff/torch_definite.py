@@ -48,7 +48,9 @@ def logdet(A: CSR) -> Tensor:
     --------
     >>> import torch
     >>> import ooc_chol.diff.torch as sparse
-    >>> A = sparse.CSR.of(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).requires_grad_()
+    >>> A = sparse.CSR.of(
+    ...     torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    ... ).requires_grad_()
     >>> found = sparse.logdet(A)
     >>> found.backward()
     >>> found.detach(), A.grad.to_dense()
@@ -108,7 +110,9 @@ def cholesky(A: CSR) -> tuple[CSR, Tensor]:
     --------
     >>> import torch
     >>> import ooc_chol.diff.torch as sparse
-    >>> L, order = sparse.cholesky(sparse.CSR.of(torch.tensor([[4.0, 0.0], [0.0, 4.0]])))
+    >>> L, order = sparse.cholesky(
+    ...     sparse.CSR.of(torch.tensor([[4.0, 0.0], [0.0, 4.0]]))
+    ... )
     >>> L.to_dense()
     tensor([[2., 0.],
             [0., 2.]])

@@ -170,7 +170,9 @@ def solve(
     --------
     >>> import torch
     >>> import ooc_chol.diff.torch as sparse
-    >>> A = sparse.CSR.of(torch.tensor([[0.0, 2.0], [4.0, 1.0]])).requires_grad_()
+    >>> A = sparse.CSR.of(
+    ...     torch.tensor([[0.0, 2.0], [4.0, 1.0]])
+    ... ).requires_grad_()
     >>> sparse.solve(A, torch.tensor([2.0, 5.0])).sum().backward()
     >>> A.grad.to_dense()
     tensor([[ 0.0000, -0.3750],
@@ -273,7 +275,9 @@ def eigsh(
     --------
     >>> import torch
     >>> import ooc_chol.diff.torch as sparse
-    >>> A = sparse.CSR.of(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).requires_grad_()
+    >>> A = sparse.CSR.of(
+    ...     torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    ... ).requires_grad_()
     >>> largest = sparse.eigsh(A, 1, which="LA", devices="host:0")
     >>> largest.backward()
     >>> largest.detach(), A.grad.to_dense()

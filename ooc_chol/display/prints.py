@@ -40,7 +40,14 @@ def one_line(owner: object, facts: Mapping[str, object]) -> str:
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> oc.toolbox.one_line(range(3), {"seconds": 0.12345678, "values": np.zeros((120, 2)), "columns": ("x", "y")})
+    >>> oc.toolbox.one_line(
+    ...     range(3),
+    ...     {
+    ...         "seconds": 0.12345678,
+    ...         "values": np.zeros((120, 2)),
+    ...         "columns": ("x", "y"),
+    ...     },
+    ... )
     "range(seconds=0.123457, values=<120 x 2 float64>, columns=('x', 'y'))"
     """
     line, left_out = f"{type(owner).__name__}(", ", ...)"

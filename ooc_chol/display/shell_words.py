@@ -49,7 +49,8 @@ def shell_words(text: str, options: Collection[str] = USUAL) -> str:
 
     Examples
     --------
-    >>> shell_words("keep L in a file (store=) or over A (overwrite=True), or lower memory_budget")
+    >>> ways = "in a file (store=) or over A (overwrite=True)"
+    >>> shell_words(f"keep L {ways}, or lower memory_budget")
     'keep L in a file (--store PATH), or lower --memory-budget'
     >>> shell_words("take none (precision_threshold=None), or strict=False")
     'take none (no --precision-threshold), or --no-strict'

@@ -45,7 +45,10 @@ def power_of(product: Product, n: int) -> int | None:
     """The p for which ``2^p A`` has products of about 1, by those of a random vector; None of zeros, and of what is not finite.
 
     >>> from ooc_chol.eigen.powers import power_of
-    >>> -1075 < power_of(lambda x: 1e-320 * x, 7) - 1063 < 9, power_of(lambda x: 0.0 * x, 7)
+    >>> (
+    ...     -1075 < power_of(lambda x: 1e-320 * x, 7) - 1063 < 9,
+    ...     power_of(lambda x: 0.0 * x, 7),
+    ... )
     (True, None)
     """
     x = np.random.default_rng(0).uniform(0.5, 1.0, (n, 1)) * np.random.default_rng(1).choice([-1.0, 1.0], (n, 1))

@@ -332,7 +332,9 @@ class ShiftInvert:
     >>> from ooc_chol.eigen.wanted import Wanted
     >>> a = diags_array(np.arange(1.0, 201.0)).tocsc()
     >>> inverse = inverse_of(a.__matmul__, 200, 50.2, matrix=a)
-    >>> run = ShiftInvert(a.__matmul__, 200, 50.2, inverse, Wanted(3, "LM", 1e-10))
+    >>> run = ShiftInvert(
+    ...     a.__matmul__, 200, 50.2, inverse, Wanted(3, "LM", 1e-10)
+    ... )
     >>> run.run(block=2, panels=12, max_passes=500)[0].values.round(8)
     array([50., 51., 49.])
     """

@@ -66,7 +66,9 @@ def plain_array(
     Examples
     --------
     >>> import numpy as np, ooc_chol as oc
-    >>> oc.toolbox.plain_array("values", np.ma.masked_equal([4.0, -9999.0], -9999.0))
+    >>> oc.toolbox.plain_array(
+    ...     "values", np.ma.masked_equal([4.0, -9999.0], -9999.0)
+    ... )
     Traceback (most recent call last):
     ooc_chol.errors.MissingValueError: values[1] is masked, and every value is needed: leave out what is missing, or fill it first
     """

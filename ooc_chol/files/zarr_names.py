@@ -23,7 +23,12 @@ def is_url(place: object) -> bool:
 def is_zarr(place: Any) -> bool:
     """Tell whether a matrix or a factor of that name is one of Zarr: a URL, or a path that leads to or into a ``.zarr``.
 
-    >>> is_zarr("L.zarr"), is_zarr("s3://bucket/L"), is_zarr("A.zarr/covariance"), is_zarr("L.ooc")
+    >>> (
+    ...     is_zarr("L.zarr"),
+    ...     is_zarr("s3://bucket/L"),
+    ...     is_zarr("A.zarr/covariance"),
+    ...     is_zarr("L.ooc"),
+    ... )
     (True, True, True, False)
     """
     if is_url(place):

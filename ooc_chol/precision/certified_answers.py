@@ -75,8 +75,13 @@ class CertifiedValue:
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> answer = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).logdet(certified=True)
-    >>> answer.lower <= 2.772588722239781 <= answer.upper, answer.half_width < 1e-12
+    >>> answer = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).logdet(
+    ...     certified=True
+    ... )
+    >>> (
+    ...     answer.lower <= 2.772588722239781 <= answer.upper,
+    ...     answer.half_width < 1e-12,
+    ... )
     (True, True)
     """
 
@@ -118,7 +123,9 @@ class CertifiedSignAndLogdet(NamedTuple):
     --------
     >>> import numpy as np
     >>> import ooc_chol as oc
-    >>> sign, logabsdet = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).slogdet(certified=True)
+    >>> sign, logabsdet = oc.cholesky(
+    ...     np.array([[4.0, 2.0], [2.0, 5.0]])
+    ... ).slogdet(certified=True)
     >>> sign, round(float(logabsdet), 6)
     (1.0, 2.772589)
     """

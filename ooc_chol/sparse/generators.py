@@ -93,8 +93,14 @@ class RandomGraph(AbstractRows):
         --------
         >>> import numpy as np
         >>> import ooc_chol as oc
-        >>> graph, backwards = oc.testing.urand(3), np.arange(8, dtype=np.int32)[::-1].copy()
-        >>> a, b = (oc.block_csr(each).tocsr().toarray() for each in (graph, graph.numbered(backwards)))
+        >>> graph, backwards = (
+        ...     oc.testing.urand(3),
+        ...     np.arange(8, dtype=np.int32)[::-1].copy(),
+        ... )
+        >>> a, b = (
+        ...     oc.block_csr(each).tocsr().toarray()
+        ...     for each in (graph, graph.numbered(backwards))
+        ... )
         >>> bool((b[::-1, ::-1] == a).all())
         True
         """

@@ -89,7 +89,9 @@ def multiplier(
     >>> import numpy as np
     >>> import scipy.sparse
     >>> import ooc_chol as oc
-    >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> path = scipy.sparse.csr_array(
+    ...     np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    ... )
     >>> with oc.multiplier(path, devices="host:0") as m:
     ...     m.apply(np.array([1.0, 2.0, 3.0]), times=3)
     array([4., 8., 4.])
@@ -292,7 +294,9 @@ class Multiplier(AbstractClosing):
         >>> import ooc_chol as oc
         >>> from scipy.sparse import diags_array
         >>> from scipy.sparse.linalg import cg
-        >>> band = diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(100, 100))
+        >>> band = diags_array(
+        ...     [-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(100, 100)
+        ... )
         >>> with oc.multiplier(band.tocsr(), devices="host:0") as m:
         ...     x, code = cg(m.aslinearoperator(symmetric=True), np.ones(100))
         >>> code

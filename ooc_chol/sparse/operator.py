@@ -51,9 +51,12 @@ class Operator:
     >>> import numpy as np
     >>> import scipy.sparse
     >>> import ooc_chol as oc
-    >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> path = scipy.sparse.csr_array(
+    ...     np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    ... )
     >>> with oc.block_csr(path) as a:
-    ...     walk = oc.Operator(a, left=1 / a.row_sums())  # the transition matrix of a random walk
+    ...     # the transition matrix of a random walk
+    ...     walk = oc.Operator(a, left=1 / a.row_sums())
     ...     walk
     Operator(left * A, A of 3 x 3 with 4 entries)
     """
@@ -205,7 +208,9 @@ def laplacian(A: Any, normalized: bool = False) -> Operator:
     >>> import numpy as np
     >>> import scipy.sparse
     >>> import ooc_chol as oc
-    >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> path = scipy.sparse.csr_array(
+    ...     np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    ... )
     >>> operator = oc.laplacian(path)
     >>> operator
     Operator(shift + -1 * A, A of 3 x 3 with 4 entries)

@@ -62,7 +62,8 @@ def low_rank_tensor(
     >>> ring = np.roll(np.eye(6), 1, axis=1) + np.roll(np.eye(6), -1, axis=1)
     >>> fourier = oc.GraphFourier(ring)
     >>> x = oc.testing.low_rank_tensor(fourier, 5, 4, 2, dtype=np.float64)
-    >>> x.shape, np.linalg.matrix_rank(fourier.forward(x), tol=1e-9).tolist()  # the inner eigenvalues are double
+    >>> # the inner eigenvalues are double
+    >>> x.shape, np.linalg.matrix_rank(fourier.forward(x), tol=1e-9).tolist()
     ((6, 5, 4), [2, 4, 4, 4, 4, 2])
     """
     rows, columns, r = (whole_number(value, name) for value, name in ((m, "m"), (n, "n"), (rank, "rank")))
@@ -116,7 +117,10 @@ def random_mask(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> int(oc.testing.random_mask((10, 3, 3), 0.8).sum()), int(oc.testing.random_mask((10, 3, 3), 0.8, by="entry").sum())
+    >>> (
+    ...     int(oc.testing.random_mask((10, 3, 3), 0.8).sum()),
+    ...     int(oc.testing.random_mask((10, 3, 3), 0.8, by="entry").sum()),
+    ... )
     (8, 72)
     """
     if not 0 <= number_of("observed", observed) <= 1:

@@ -3,9 +3,13 @@
 >>> import numpy as np
 >>> from ooc_chol.apps import geostat
 >>> sites = np.random.default_rng(0).uniform(size=(60, 2))
->>> observations = geostat.make_observations(sites, np.sin(5 * sites[:, 0]) + sites[:, 1])
+>>> observations = geostat.make_observations(
+...     sites, np.sin(5 * sites[:, 0]) + sites[:, 1]
+... )
 >>> result = geostat.fit(observations, smoothness=2.5)
->>> prediction = geostat.predict(observations, result.model, [[0.5, 0.5]], target="field")
+>>> prediction = geostat.predict(
+...     observations, result.model, [[0.5, 0.5]], target="field"
+... )
 >>> bool(abs(prediction.mean[0] - np.sin(2.5) - 0.5) < 0.01)
 True
 """

@@ -46,7 +46,10 @@ def convert_parameters(model: AbstractCovariance, to: str, *, dimensions: int = 
 
     Examples
     --------
-    >>> convert_parameters(Matern(variance=2.0, range=0.5, smoothness=0.5, nugget=0.1), to="sklearn").parameters["length_scale"]
+    >>> convert_parameters(
+    ...     Matern(variance=2.0, range=0.5, smoothness=0.5, nugget=0.1),
+    ...     to="sklearn",
+    ... ).parameters["length_scale"]
     0.5
     """
     if to not in PACKAGES:

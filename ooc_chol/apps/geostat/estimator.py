@@ -118,7 +118,9 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).uniform(size=(60, 2))
-    >>> gp = MaternGP(smoothness=2.5, nugget=1e-6, range=0.3, variance=1.0).fit(X, np.sin(5 * X[:, 0]) + X[:, 1])
+    >>> gp = MaternGP(
+    ...     smoothness=2.5, nugget=1e-6, range=0.3, variance=1.0
+    ... ).fit(X, np.sin(5 * X[:, 0]) + X[:, 1])
     >>> bool(abs(gp.predict([[0.5, 0.5]])[0] - np.sin(2.5) - 0.5) < 0.01)
     True
     """

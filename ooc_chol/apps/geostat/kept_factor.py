@@ -65,11 +65,17 @@ class KeptFactor(AbstractContextManager["KeptFactor"]):
     >>> import numpy as np
     >>> from ooc_chol.apps import geostat
     >>> places = np.random.default_rng(0).uniform(size=(60, 2))
-    >>> observations = geostat.make_observations(places, np.sin(6 * places[:, 0]))
+    >>> observations = geostat.make_observations(
+    ...     places, np.sin(6 * places[:, 0])
+    ... )
     >>> with geostat.KeptFactor() as kept:
     ...     settings = geostat.FactorSettings(kept=kept)
-    ...     model = geostat.fit(observations, smoothness=1.5, settings=settings).model
-    ...     prediction = geostat.predict(observations, model, [[0.5, 0.5]], settings=settings)
+    ...     model = geostat.fit(
+    ...         observations, smoothness=1.5, settings=settings
+    ...     ).model
+    ...     prediction = geostat.predict(
+    ...         observations, model, [[0.5, 0.5]], settings=settings
+    ...     )
     >>> kept.reused
     1
     """

@@ -3,10 +3,13 @@
 >>> import numpy as np
 >>> import ooc_chol as oc
 >>> from ooc_chol.apps import imputation
->>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
+>>> step = np.roll(np.eye(60), 1, axis=1)
+>>> ring = step + step.T
 >>> true = oc.testing.low_rank_tensor(ring, 20, 20, 1)
 >>> mask = oc.testing.random_mask(true.shape, 0.8)
->>> found = imputation.ConvolutionalImputer(ring).fit(true, mask).transform()
+>>> found = (
+...     imputation.ConvolutionalImputer(ring).fit(true, mask).transform()
+... )
 >>> imputation.relative_error(found, true, ~mask) < 1e-3
 True
 """

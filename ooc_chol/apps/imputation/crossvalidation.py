@@ -140,7 +140,9 @@ def cross_validate(
     >>> import ooc_chol as oc
     >>> from ooc_chol.apps.imputation import neighbour_graph
     >>> graph = neighbour_graph([[k % 8, k // 8] for k in range(64)], 4)
-    >>> found = cross_validate(oc.testing.low_rank_tensor(graph, 12, 12, 1), graph)
+    >>> found = cross_validate(
+    ...     oc.testing.low_rank_tensor(graph, 12, 12, 1), graph
+    ... )
     >>> found.error < 0.01 < found.neighbours
     True
     """
@@ -221,9 +223,13 @@ def held_out_error(
     --------
     >>> import ooc_chol as oc
     >>> from ooc_chol.apps.imputation import neighbour_graph
-    >>> fourier = oc.GraphFourier(neighbour_graph([[k % 8, k // 8] for k in range(64)], 4))
+    >>> fourier = oc.GraphFourier(
+    ...     neighbour_graph([[k % 8, k // 8] for k in range(64)], 4)
+    ... )
     >>> x = oc.testing.low_rank_tensor(fourier, 12, 12, 1)
-    >>> found = held_out_error(x, fourier, oc.testing.random_mask(x.shape, 0.9))
+    >>> found = held_out_error(
+    ...     x, fourier, oc.testing.random_mask(x.shape, 0.9)
+    ... )
     >>> found.is_better, found.error < 0.05 < found.neighbours
     (True, True)
     """

@@ -69,7 +69,8 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> from ooc_chol.apps.imputation import ConvolutionalImputer
-    >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
+    >>> step = np.roll(np.eye(60), 1, axis=1)
+    >>> ring = step + step.T
     >>> x = oc.testing.low_rank_tensor(ring, 20, 20, 1)
     >>> gaps = x.copy()
     >>> gaps[[5, 17, 40]] = np.nan

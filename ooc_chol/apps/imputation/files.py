@@ -105,7 +105,11 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     np.savez(Path(folder, "a.npz"), x=np.zeros((3, 2, 2)), mask=np.array([True, False, True]))
+    ...     np.savez(
+    ...         Path(folder, "a.npz"),
+    ...         x=np.zeros((3, 2, 2)),
+    ...         mask=np.array([True, False, True]),
+    ...     )
     ...     print(read_tensor(Path(folder, "a.npz")))
     TensorFile(tensor=<3 x 2 x 2 float64>, mask=[True, False, True], name='x', axes=('vertex', 'row', 'column'))
     """

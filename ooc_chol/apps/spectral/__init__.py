@@ -2,7 +2,9 @@
 
 >>> import scipy.sparse
 >>> from ooc_chol.apps import spectral
->>> ring = scipy.sparse.diags_array([1.0, 1.0, 1.0, 1.0], offsets=[-11, -1, 1, 11], shape=(12, 12))
+>>> ring = scipy.sparse.diags_array(
+...     [1.0, 1.0, 1.0, 1.0], offsets=[-11, -1, 1, 11], shape=(12, 12)
+... )
 >>> halves = spectral.bisect(ring)
 >>> halves.cut, halves.sizes.tolist()
 (2.0, [6.0, 6.0])

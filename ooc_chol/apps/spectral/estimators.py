@@ -96,7 +96,9 @@ class SpectralPartition(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     >>> import numpy as np
     >>> from ooc_chol.apps.spectral import SpectralPartition
     >>> x = np.array([0.0, 1.0, 0.1, 1.1])
-    >>> labels = SpectralPartition(2).fit_predict(np.exp(-((x[:, None] - x) ** 2)))
+    >>> labels = SpectralPartition(2).fit_predict(
+    ...     np.exp(-((x[:, None] - x) ** 2))
+    ... )
     >>> bool(labels[0] == labels[2] != labels[1] == labels[3])
     True
     """
@@ -211,7 +213,9 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     >>> from ooc_chol.apps.spectral import NormalizedCut
     >>> image = np.zeros((12, 12), np.uint8)
     >>> image[3:9, 3:9] = 200
-    >>> labels = NormalizedCut(radius=2, sigma_i=60, max_ncut=0.1).fit_predict(image)
+    >>> labels = NormalizedCut(
+    ...     radius=2, sigma_i=60, max_ncut=0.1
+    ... ).fit_predict(image)
     >>> bool(np.array_equal(labels == 1, image == 200))
     True
     """

@@ -85,7 +85,9 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         --------
         >>> import numpy as np
         >>> import ooc_chol as oc
-        >>> answers = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).certify(np.array([8.0, 12.0]))
+        >>> answers = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).certify(
+        ...     np.array([8.0, 12.0])
+        ... )
         >>> answers.quadratic[0].lower <= 32.0 <= answers.quadratic[0].upper
         True
         """
@@ -159,7 +161,9 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         --------
         >>> import numpy as np
         >>> import ooc_chol as oc
-        >>> oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).quadratic(np.array([8.0, 12.0]))
+        >>> oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).quadratic(
+        ...     np.array([8.0, 12.0])
+        ... )
         32.0
         """
         if certified:

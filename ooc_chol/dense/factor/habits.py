@@ -164,7 +164,11 @@ class AbstractFactor(AbstractTriangular):
         >>> import ooc_chol as oc
         >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
         >>> samples = factor.sample(10_000, rng=1, mean=[10.0, 20.0])
-        >>> samples.shape, samples.mean(axis=0).round(1), np.cov(samples.T).round(0)
+        >>> (
+        ...     samples.shape,
+        ...     samples.mean(axis=0).round(1),
+        ...     np.cov(samples.T).round(0),
+        ... )
         ((10000, 2), array([10., 20.]), array([[4., 2.],
                [2., 5.]]))
         """

@@ -109,12 +109,17 @@ def run_cuda_blocks(
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> code = '''
-    ... extern "C" __global__ void total(const double* x, double* sum, double factor) {
-    ...     if (threadIdx.x == 0) sum[blockIdx.x] = factor * (x[2 * blockIdx.x] + x[2 * blockIdx.x + 1]);
+    ... extern "C" __global__ void total(
+    ...         const double* x, double* sum, double factor) {
+    ...     const double* mine = x + 2 * blockIdx.x;
+    ...     if (threadIdx.x == 0)
+    ...         sum[blockIdx.x] = factor * (mine[0] + mine[1]);
     ... }'''
     >>> x = np.arange(6.0).reshape(3, 2)
     >>> if oc.toolbox.cuda_names():
-    ...     (sums,) = oc.toolbox.run_cuda_blocks(code, "total", [x], [((), np.float64)], [10.0])
+    ...     (sums,) = oc.toolbox.run_cuda_blocks(
+    ...         code, "total", [x], [((), np.float64)], [10.0]
+    ...     )
     """
     names = cuda_names(devices)
     counts = {len(each) for each in rows}

@@ -98,13 +98,20 @@ def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[A
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> code = '''
-    ... extern "C" __global__ void exponential(double* out, int rows, int cols, long long row0, long long col0, double range) {
-    ...     int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
-    ...     if (r < rows && c < cols) out[(long long)r * cols + c] = exp(-fabs((double)(row0 + r - col0 - c)) / range);
+    ... extern "C" __global__ void exponential(
+    ...         double* out, int rows, int cols,
+    ...         long long row0, long long col0, double range) {
+    ...     int c = blockIdx.x * blockDim.x + threadIdx.x;
+    ...     int r = blockIdx.y * blockDim.y + threadIdx.y;
+    ...     double apart = fabs((double)(row0 + r - col0 - c));
+    ...     if (r < rows && c < cols)
+    ...         out[(long long)r * cols + c] = exp(-apart / range);
     ... }'''
     >>> def on_host(rows, cols, out, stream):
-    ...     np.exp(-np.abs(np.subtract.outer(np.asarray(rows), np.asarray(cols))) / 50.0, out=out)
-    >>> source = oc.from_function(1000, on_host, cuda=oc.toolbox.cuda_source(code, "exponential", 50.0))
+    ...     apart = np.subtract.outer(np.asarray(rows), np.asarray(cols))
+    ...     np.exp(-np.abs(apart) / 50.0, out=out)
+    >>> on_device = oc.toolbox.cuda_source(code, "exponential", 50.0)
+    >>> source = oc.from_function(1000, on_host, cuda=on_device)
     """
     return CudaTileFunction(code, name, check_arguments("cuda_source", arguments))
 

@@ -221,7 +221,12 @@ def input_npz(path: AnyPath, choose: Callable[[Mapping[str, Header]], Iterable[s
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "a.npz"), x=np.eye(2), y=np.zeros(3))
-    ...     oc.toolbox.input_npz(Path(folder, "a.npz"), lambda found: [name for name in found if found[name].shape == (2, 2)])
+    ...     oc.toolbox.input_npz(
+    ...         Path(folder, "a.npz"),
+    ...         lambda found: [
+    ...             name for name in found if found[name].shape == (2, 2)
+    ...         ],
+    ...     )
     {'x': array([[1., 0.],
            [0., 1.]])}
     """

@@ -74,7 +74,9 @@ class BivariateMatern(AbstractCovarianceOfFields):
 
     Examples
     --------
-    >>> round(BivariateMatern(1.0, 0.2, 0.5, 1.5, 2.0, 0.6).correlation_bound, 4)
+    >>> round(
+    ...     BivariateMatern(1.0, 0.2, 0.5, 1.5, 2.0, 0.6).correlation_bound, 4
+    ... )
     0.866
     """
 

@@ -77,7 +77,9 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
     Examples
     --------
     >>> from ooc_chol.apps.geostat.covariances.matern import Matern
-    >>> model = GeometricAnisotropy(Matern(1.0, 2.0, 0.5), angle=0.0, ratio=0.5)
+    >>> model = GeometricAnisotropy(
+    ...     Matern(1.0, 2.0, 0.5), angle=0.0, ratio=0.5
+    ... )
     >>> out = np.empty((1, 2))
     >>> model.fill(np.zeros((2, 1)), np.array([[2.0, 0.0], [0.0, 1.0]]), out)
     >>> out.round(4)

@@ -59,7 +59,9 @@ class Matern(AbstractIsotropicCovariance):
 
     Examples
     --------
-    >>> round(Matern(variance=2.0, range=1.0, smoothness=0.5).effective_range, 4)
+    >>> round(
+    ...     Matern(variance=2.0, range=1.0, smoothness=0.5).effective_range, 4
+    ... )
     2.9957
     """
 

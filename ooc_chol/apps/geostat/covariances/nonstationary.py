@@ -88,11 +88,17 @@ class NonstationaryMatern(AbstractCovariance):
 
     Examples
     --------
-    >>> model = NonstationaryMatern(2.0, 0.3, 1.5, (0.5,), (-1.0,), ("height",), ("height",))
+    >>> model = NonstationaryMatern(
+    ...     2.0, 0.3, 1.5, (0.5,), (-1.0,), ("height",), ("height",)
+    ... )
     >>> model.parameters
     ('range', 'smoothness', 'variance_height', 'range_height')
     >>> out = np.empty((1, 1))
-    >>> model.fill(np.array([[0.0], [0.0], [1.0]]), np.array([[0.0], [0.0], [1.0]]), out)
+    >>> model.fill(
+    ...     np.array([[0.0], [0.0], [1.0]]),
+    ...     np.array([[0.0], [0.0], [1.0]]),
+    ...     out,
+    ... )
     >>> bool(abs(out[0, 0] - 2.0 * np.exp(1.0)) < 1e-12)
     True
     """

@@ -84,8 +84,13 @@ def directional_range(model: AbstractCovariance, azimuth: float) -> float:
     Examples
     --------
     >>> from ooc_chol.apps.geostat import GeometricAnisotropy, Matern
-    >>> model = GeometricAnisotropy.by_azimuth(Matern(1.0, 2.0, 0.5), azimuth=30.0, ratio=0.5)
-    >>> round(directional_range(model, 30.0), 4), round(directional_range(model, 120.0), 4)
+    >>> model = GeometricAnisotropy.by_azimuth(
+    ...     Matern(1.0, 2.0, 0.5), azimuth=30.0, ratio=0.5
+    ... )
+    >>> (
+    ...     round(directional_range(model, 30.0), 4),
+    ...     round(directional_range(model, 120.0), 4),
+    ... )
     (5.9915, 2.9957)
     """
     check_planar(model)

@@ -57,7 +57,9 @@ class PowerExponential(AbstractIsotropicCovariance):
 
     Examples
     --------
-    >>> PowerExponential(variance=2.0, range=3.0, power=1.5).covariance(3.0).round(4)
+    >>> PowerExponential(variance=2.0, range=3.0, power=1.5).covariance(
+    ...     3.0
+    ... ).round(4)
     np.float64(0.7358)
     """
 

@@ -62,7 +62,9 @@ class SeparableSpaceTime(AbstractCovariance):
     Examples
     --------
     >>> from ooc_chol.apps.geostat.covariances.matern import Matern
-    >>> model = SeparableSpaceTime(Matern(2.0, 10.0, 1.5), Matern(1.0, 3.0, 0.5))
+    >>> model = SeparableSpaceTime(
+    ...     Matern(2.0, 10.0, 1.5), Matern(1.0, 3.0, 0.5)
+    ... )
     >>> model.parameters
     ('range', 'smoothness', 'time_range', 'time_smoothness')
     """

@@ -69,7 +69,13 @@ def mapped(attributes: Mapping[str, Any]) -> Crs:
 
     The unit of the coordinates is that of their own variables.
 
-    >>> mapped({"grid_mapping_name": "mercator", "longitude_of_projection_origin": 30.0, "standard_parallel": 0.0}).label
+    >>> mapped(
+    ...     {
+    ...         "grid_mapping_name": "mercator",
+    ...         "longitude_of_projection_origin": 30.0,
+    ...         "standard_parallel": 0.0,
+    ...     }
+    ... ).label
     'mercator (longitude_of_projection_origin 30)'
     """
     kind = str(attributes.get("grid_mapping_name", ""))

@@ -164,7 +164,10 @@ def make_observations(
 
     Examples
     --------
-    >>> make_observations([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]], [1.0, 2.0, 0.5, 3.0]).mean_columns
+    >>> make_observations(
+    ...     [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]],
+    ...     [1.0, 2.0, 0.5, 3.0],
+    ... ).mean_columns
     ('intercept',)
     """
     sites = as_sites(coordinates)

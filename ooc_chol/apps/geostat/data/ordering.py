@@ -32,7 +32,9 @@ def morton_order(coordinates: ArrayLike) -> NDArray[np.intp]:
 
     Examples
     --------
-    >>> morton_order(np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    >>> morton_order(
+    ...     np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    ... )
     array([1, 2, 3, 0])
     """
     coordinates = tb.plain_array("coordinates", coordinates, np.float64)

@@ -159,7 +159,10 @@ def box_cox(power: float) -> Transform:
 
     Examples
     --------
-    >>> box_cox(0.5).forward(np.array([4.0])), box_cox(0.5).inverse(np.array([2.0]))
+    >>> (
+    ...     box_cox(0.5).forward(np.array([4.0])),
+    ...     box_cox(0.5).inverse(np.array([2.0])),
+    ... )
     (array([2.]), array([4.]))
     """
     return Transform(float(power))

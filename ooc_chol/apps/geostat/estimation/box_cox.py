@@ -113,7 +113,12 @@ def fit_box_cox(observations: Observations, *, powers: tuple[float, float] = POW
     --------
     >>> from ooc_chol.apps.geostat import make_observations
     >>> sites = np.random.default_rng(0).uniform(size=(80, 2))
-    >>> found = fit_box_cox(make_observations(sites, np.exp(np.sin(6 * sites[:, 0]) + sites[:, 1])), smoothness=1.5)
+    >>> found = fit_box_cox(
+    ...     make_observations(
+    ...         sites, np.exp(np.sin(6 * sites[:, 0]) + sites[:, 1])
+    ...     ),
+    ...     smoothness=1.5,
+    ... )
     >>> -2 <= found.transform.power <= 2 and found.converged
     True
     """

@@ -142,11 +142,22 @@ def fit(
     Examples
     --------
     >>> import numpy as np
-    >>> from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, simulate
+    >>> from ooc_chol.apps.geostat import (
+    ...     GeometricAnisotropy,
+    ...     Matern,
+    ...     make_observations,
+    ...     simulate,
+    ... )
     >>> sites = np.random.default_rng(0).uniform(size=(150, 2))
-    >>> truth = GeometricAnisotropy(Matern(1.0, 0.3, 1.5, 0.01), angle=0.5, ratio=0.3)
-    >>> observations = make_observations(sites, simulate(truth, sites, seed=1, target="observation")[0])
-    >>> start = GeometricAnisotropy(Matern(1.0, 0.1, 1.5, 0.1), angle=0.0, ratio=1.0)
+    >>> truth = GeometricAnisotropy(
+    ...     Matern(1.0, 0.3, 1.5, 0.01), angle=0.5, ratio=0.3
+    ... )
+    >>> observations = make_observations(
+    ...     sites, simulate(truth, sites, seed=1, target="observation")[0]
+    ... )
+    >>> start = GeometricAnisotropy(
+    ...     Matern(1.0, 0.1, 1.5, 0.1), angle=0.0, ratio=1.0
+    ... )
     >>> result = fit(observations, covariance=start, fixed=("smoothness",))
     >>> result.converged, result.estimated
     (True, ('range', 'angle', 'ratio', 'variance', 'nugget'))

@@ -110,7 +110,11 @@ def starting_model(
     --------
     >>> from ooc_chol.apps.geostat import make_observations
     >>> sites = np.random.default_rng(0).uniform(size=(30, 2))
-    >>> start = starting_model("anisotropic", make_observations(sites, sites[:, 0]), values={"smoothness": 1.5})
+    >>> start = starting_model(
+    ...     "anisotropic",
+    ...     make_observations(sites, sites[:, 0]),
+    ...     values={"smoothness": 1.5},
+    ... )
     >>> type(start).__name__, start.values["smoothness"]
     ('GeometricAnisotropy', 1.5)
     """

@@ -72,11 +72,20 @@ def vecchia_log_likelihood(
 
     Examples
     --------
-    >>> from ooc_chol.apps.geostat import Matern, log_likelihood, make_observations
+    >>> from ooc_chol.apps.geostat import (
+    ...     Matern,
+    ...     log_likelihood,
+    ...     make_observations,
+    ... )
     >>> sites = np.random.default_rng(0).uniform(size=(200, 2))
-    >>> observations = make_observations(sites, np.sin(5 * sites[:, 0]) + sites[:, 1])
+    >>> observations = make_observations(
+    ...     sites, np.sin(5 * sites[:, 0]) + sites[:, 1]
+    ... )
     >>> model = Matern(1.0, 0.2, 1.5, 0.01)
-    >>> abs(vecchia_log_likelihood(observations, model).loglik - log_likelihood(observations, model).loglik) < 0.5
+    >>> abs(
+    ...     vecchia_log_likelihood(observations, model).loglik
+    ...     - log_likelihood(observations, model).loglik
+    ... ) < 0.5
     True
     """
     unit = value_unit(observations)

@@ -155,8 +155,12 @@ def predict_block_means(kriged: Kriging, blocks: Blocks, *, covariates: ArrayLik
     >>> from ooc_chol.apps import geostat
     >>> sites = np.random.default_rng(0).uniform(size=(60, 2))
     >>> observations = geostat.make_observations(sites, sites.sum(axis=1))
-    >>> with geostat.kriging(observations, geostat.Matern(1.0, 0.5, 1.5)) as kriged:
-    ...     block = predict_block_means(kriged, rectangular_blocks([[0.5, 0.5]], (0.4, 0.4)))
+    >>> with geostat.kriging(
+    ...     observations, geostat.Matern(1.0, 0.5, 1.5)
+    ... ) as kriged:
+    ...     block = predict_block_means(
+    ...         kriged, rectangular_blocks([[0.5, 0.5]], (0.4, 0.4))
+    ...     )
     >>> bool(abs(block.mean[0] - 1.0) < 0.01)
     True
     """

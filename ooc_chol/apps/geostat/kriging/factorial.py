@@ -59,7 +59,9 @@ def predict_component(
     --------
     >>> from ooc_chol.apps.geostat import Matern, make_observations
     >>> places = np.random.default_rng(0).uniform(size=(50, 2))
-    >>> observations = make_observations(places, np.sin(5 * places[:, 0]) + 0.1 * np.sin(60 * places[:, 1]))
+    >>> observations = make_observations(
+    ...     places, np.sin(5 * places[:, 0]) + 0.1 * np.sin(60 * places[:, 1])
+    ... )
     >>> model = Matern(0.01, 0.02, 1.5) + Matern(1.0, 0.4, 1.5)
     >>> smooth = predict_component(observations, model, 2, [[0.5, 0.5]])
     >>> bool(smooth.standard_error[0] < 1.0)

@@ -143,8 +143,12 @@ def folds(
     >>> from ooc_chol.apps import geostat
     >>> places = np.random.default_rng(0).uniform(size=(400, 2))
     >>> observations = geostat.make_observations(places, places[:, 0])
-    >>> gap = np.random.default_rng(1).uniform(1.0, 1.2, size=(50, 2))  # beyond a corner of the data
-    >>> near, far = folds(observations, how="random"), folds(observations, how="gaps", sites=gap)
+    >>> # beyond a corner of the data
+    >>> gap = np.random.default_rng(1).uniform(1.0, 1.2, size=(50, 2))
+    >>> near, far = (
+    ...     folds(observations, how="random"),
+    ...     folds(observations, how="gaps", sites=gap),
+    ... )
     >>> bool(np.median(far.distances) > 2 * np.median(near.distances))
     True
     """

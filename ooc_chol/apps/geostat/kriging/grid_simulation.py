@@ -92,7 +92,9 @@ def simulate_grid(
     Examples
     --------
     >>> from ooc_chol.apps.geostat import Matern, grid_over
-    >>> simulate_grid(Matern(1.0, 0.05, 0.5), grid_over([0, 0], [1, 1], (200, 100))).shape
+    >>> simulate_grid(
+    ...     Matern(1.0, 0.05, 0.5), grid_over([0, 0], [1, 1], (200, 100))
+    ... ).shape
     (1, 20000)
     """
     check_target(target)

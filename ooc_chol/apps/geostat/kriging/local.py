@@ -345,11 +345,18 @@ def local_kriging(
     --------
     >>> from ooc_chol.apps.geostat import Matern, make_observations, predict
     >>> sites = np.random.default_rng(0).uniform(size=(2000, 2))
-    >>> observations = make_observations(sites, np.sin(5 * sites[:, 0]) + sites[:, 1])
+    >>> observations = make_observations(
+    ...     sites, np.sin(5 * sites[:, 0]) + sites[:, 1]
+    ... )
     >>> model = Matern(1.0, 0.2, 1.5, 0.01)
-    >>> near = local_kriging(observations, model).predict([[0.5, 0.5], [0.1, 0.9]])
+    >>> near = local_kriging(observations, model).predict(
+    ...     [[0.5, 0.5], [0.1, 0.9]]
+    ... )
     >>> exact = predict(observations, model, [[0.5, 0.5], [0.1, 0.9]])
-    >>> bool(np.max(np.abs(near.mean - exact.mean) / exact.standard_error) < 0.02)
+    >>> bool(
+    ...     np.max(np.abs(near.mean - exact.mean) / exact.standard_error)
+    ...     < 0.02
+    ... )
     True
     """
     if method not in get_args(LocalMethod):

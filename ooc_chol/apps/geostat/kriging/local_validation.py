@@ -62,12 +62,27 @@ def cross_validate_locally(
 
     Examples
     --------
-    >>> from ooc_chol.apps.geostat import Matern, cross_validate, make_observations
+    >>> from ooc_chol.apps.geostat import (
+    ...     Matern,
+    ...     cross_validate,
+    ...     make_observations,
+    ... )
     >>> sites = np.random.default_rng(0).uniform(size=(1500, 2))
-    >>> observations = make_observations(sites, np.sin(5 * sites[:, 0]) + sites[:, 1])
+    >>> observations = make_observations(
+    ...     sites, np.sin(5 * sites[:, 0]) + sites[:, 1]
+    ... )
     >>> model = Matern(1.0, 0.2, 1.5, 0.01)
-    >>> near, exact = cross_validate_locally(observations, model, folds=3), cross_validate(observations, model, folds=3)
-    >>> bool(np.max(np.abs(near.prediction.mean - exact.prediction.mean) / exact.prediction.standard_error) < 0.05)
+    >>> near, exact = (
+    ...     cross_validate_locally(observations, model, folds=3),
+    ...     cross_validate(observations, model, folds=3),
+    ... )
+    >>> bool(
+    ...     np.max(
+    ...         np.abs(near.prediction.mean - exact.prediction.mean)
+    ...         / exact.prediction.standard_error
+    ...     )
+    ...     < 0.05
+    ... )
     True
     """
     chosen = as_folds(observations, folds, how, seed)

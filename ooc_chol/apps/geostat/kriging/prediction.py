@@ -191,7 +191,11 @@ def plan_predict(
     >>> import numpy as np
     >>> from ooc_chol.apps.geostat import Matern, make_observations
     >>> sites = np.random.default_rng(0).uniform(size=(150, 2))
-    >>> plan = plan_predict(make_observations(sites, sites[:, 0]), Matern(1.0, 0.2, 1.5, 0.1), [[0.5, 0.5]])
+    >>> plan = plan_predict(
+    ...     make_observations(sites, sites[:, 0]),
+    ...     Matern(1.0, 0.2, 1.5, 0.1),
+    ...     [[0.5, 0.5]],
+    ... )
     >>> plan.n, plan.kind
     (150, 'ordinary')
     """

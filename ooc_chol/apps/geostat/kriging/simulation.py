@@ -81,7 +81,9 @@ def simulate(
     Examples
     --------
     >>> from ooc_chol.apps.geostat import Matern
-    >>> simulate(Matern(1.0, 0.2, 1.5), [[0.0, 0.0], [0.1, 0.0]], draws=3).shape
+    >>> simulate(
+    ...     Matern(1.0, 0.2, 1.5), [[0.0, 0.0], [0.1, 0.0]], draws=3
+    ... ).shape
     (3, 2)
     """
     check_target(target)

@@ -248,7 +248,10 @@ def back_transform(prediction: Prediction, transform: Transform, *, point: Point
     >>> from ooc_chol.apps.geostat import Prediction, box_cox
     >>> logs = Prediction(np.array([1.0]), np.array([0.5]), "field")
     >>> found = back_transform(logs, box_cox(0.0))
-    >>> np.allclose(found.mean, np.exp(1.25)), np.allclose(found.exceedance(np.e), 0.5)
+    >>> (
+    ...     np.allclose(found.mean, np.exp(1.25)),
+    ...     np.allclose(found.exceedance(np.e), 0.5),
+    ... )
     (True, True)
     """
     return BackTransformed(prediction, transform, point)

@@ -129,7 +129,9 @@ def empirical_variogram(
     Examples
     --------
     >>> from ooc_chol.apps.geostat.data.observations import make_observations
-    >>> line = make_observations([0.0, 1.0, 2.0, 3.0], [1.0, -1.0, 1.0, -1.0], mean="zero")
+    >>> line = make_observations(
+    ...     [0.0, 1.0, 2.0, 3.0], [1.0, -1.0, 1.0, -1.0], mean="zero"
+    ... )
     >>> empirical_variogram(line, bins=3, longest=3.0).semivariance
     array([2., 0., 2.])
     """

@@ -79,10 +79,15 @@ def fit_variogram(
 
     Examples
     --------
-    >>> from ooc_chol.apps.geostat import empirical_variogram, make_observations
+    >>> from ooc_chol.apps.geostat import (
+    ...     empirical_variogram,
+    ...     make_observations,
+    ... )
     >>> sites = np.random.default_rng(0).uniform(size=(200, 2))
     >>> waves = make_observations(sites, np.sin(9 * sites[:, 0]))
-    >>> 0.1 < fit_variogram(empirical_variogram(waves), smoothness=1.5).model.range < 0.5
+    >>> 0.1 < fit_variogram(
+    ...     empirical_variogram(waves), smoothness=1.5
+    ... ).model.range < 0.5
     True
     """
     if weights not in ("gstat", "pairs"):

@@ -83,7 +83,11 @@ def variogram_map(
     Examples
     --------
     >>> from ooc_chol.apps.geostat import make_observations
-    >>> square = make_observations([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, 2.0, 2.0], mean="zero")
+    >>> square = make_observations(
+    ...     [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]],
+    ...     [0.0, 0.0, 2.0, 2.0],
+    ...     mean="zero",
+    ... )
     >>> variogram_map(square, longest=1.0, width=1.0).semivariance
     array([[ 2.,  2.,  2.],
            [ 0., nan,  0.],

@@ -74,7 +74,10 @@ def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str 
     Examples
     --------
     >>> import numpy as np
-    >>> graph = as_graph(np.array([[5.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]]), vertex_weights=[1, 1, 3])
+    >>> graph = as_graph(
+    ...     np.array([[5.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]]),
+    ...     vertex_weights=[1, 1, 3],
+    ... )
     >>> graph.n, graph.n_edges, graph.loops, graph.total_weight
     (3, 2, 1, 5.0)
     """

@@ -177,7 +177,10 @@ def normalized_cut(
     >>> image = np.zeros((12, 12), np.uint8)
     >>> image[3:9, 3:9] = 200
     >>> found = normalized_cut(image, radius=2, sigma_i=60, max_ncut=0.1)
-    >>> found.n_segments, bool(np.array_equal(found.labels == 1, image == 200))
+    >>> (
+    ...     found.n_segments,
+    ...     bool(np.array_equal(found.labels == 1, image == 200)),
+    ... )
     (2, True)
     """
     started = time.perf_counter()
@@ -268,7 +271,9 @@ def plan_normalized_cut(
     --------
     >>> import numpy as np
     >>> from ooc_chol.apps import spectral
-    >>> plan = spectral.plan_normalized_cut(np.eye(12), radius=2, sigma_i=0.1, devices="host:0")
+    >>> plan = spectral.plan_normalized_cut(
+    ...     np.eye(12), radius=2, sigma_i=0.1, devices="host:0"
+    ... )
     >>> plan.n, plan.n_entries, plan.method
     (144, 1492, 'LAPACK')
     """

@@ -105,7 +105,9 @@ def bisect(
     --------
     >>> import scipy.sparse
     >>> from ooc_chol.apps import spectral
-    >>> path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(10, 10))
+    >>> path = scipy.sparse.diags_array(
+    ...     [1.0, 1.0], offsets=[-1, 1], shape=(10, 10)
+    ... )
     >>> halves = spectral.bisect(path)
     >>> halves.cut, halves.sizes.tolist()
     (1.0, [5.0, 5.0])
@@ -166,7 +168,11 @@ def plan_bisect(
     Examples
     --------
     >>> from ooc_chol.apps import spectral
-    >>> plan = spectral.plan_bisect(((1_000_000, 1_000_000), 6_000_000, "pattern"), devices="host:0", memory_budget="4 GiB")
+    >>> plan = spectral.plan_bisect(
+    ...     ((1_000_000, 1_000_000), 6_000_000, "pattern"),
+    ...     devices="host:0",
+    ...     memory_budget="4 GiB",
+    ... )
     >>> plan.unit, plan.peak_bytes <= 4 << 30
     ('pass', True)
     """

@@ -89,7 +89,9 @@ def partition(
     --------
     >>> import scipy.sparse
     >>> from ooc_chol.apps import spectral
-    >>> path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(10, 10))
+    >>> path = scipy.sparse.diags_array(
+    ...     [1.0, 1.0], offsets=[-1, 1], shape=(10, 10)
+    ... )
     >>> parts = spectral.partition(path, 3, target_sizes=[0.5, 0.3, 0.2])
     >>> parts.cut, parts.sizes.tolist()
     (2.0, [5.0, 3.0, 2.0])
@@ -151,7 +153,9 @@ def plan_partition(
     Examples
     --------
     >>> from ooc_chol.apps import spectral
-    >>> spectral.plan_partition(((500, 500), 2000, "pattern"), 4, devices="host:0").method
+    >>> spectral.plan_partition(
+    ...     ((500, 500), 2000, "pattern"), 4, devices="host:0"
+    ... ).method
     'LAPACK'
     """
     settings = settings_of(locals())

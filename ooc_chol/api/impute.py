@@ -8,6 +8,7 @@ import warnings
 from contextlib import ExitStack
 from typing import Any
 
+from ooc_chol.calls.habits import answering
 from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.options import checked, documented
 from ooc_chol.calls.progress import Progress, open_reporter
@@ -24,7 +25,11 @@ from ooc_chol.tensors.report import Imputed
 from ooc_chol.tensors.schedule import schedule_of
 from ooc_chol.tensors.share import TensorProblem
 
+#: What to do without an argument that other calls have.
+_ELSEWHERE = {"client": "each step needs the whole tensor beside all eigenvectors, in one process: leave it out"}
 
+
+@answering(_ELSEWHERE)
 @documented(
     devices="Bits do not depend on their number.",
     memory_budget="What does not fit passes through in each step; the bits do not depend on it.",
@@ -175,7 +180,7 @@ def impute(
         return as_it_is(X, planned, key, parts).ended(since)
     for text in given.untold(fourier):
         estimate = "the mean of what is observed" if given.center else "zero"
-        warnings.warn(f"{text}, so that the estimate is {estimate}", ImputationWarning, stacklevel=2)
+        warnings.warn(f"{text}, so that the estimate is {estimate}", ImputationWarning, stacklevel=3)
     with ExitStack() as stack:
         show = stack.enter_context(open_reporter(progress, schedule.n_lambdas * schedule.max_inner, "impute", "step"))
         kept, began = None, time.perf_counter()
@@ -188,6 +193,7 @@ def impute(
     return found.ended(since)
 
 
+@answering(_ELSEWHERE)
 @documented(like=impute)
 def plan_impute(
     X: Any,

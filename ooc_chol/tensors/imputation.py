@@ -57,7 +57,7 @@ def space_of(
 
 def as_it_is(X: Any, plan: TensorPlan, key: Mapping[str, Any], parts: Mapping[str, float]) -> Imputed:
     """A tensor that has no gaps."""
-    warnings.warn("nothing is missing: X is returned as it is", ImputationWarning, stacklevel=3)
+    warnings.warn("nothing is missing: X is returned as it is", ImputationWarning, stacklevel=4)
     seconds = CallSeconds(parts={**parts, "run": 0.0})
     return Imputed(np.asarray(X), ImputeReport(plan, key, 1.0, 0.0, 0.0, NOTHING_MISSING, seconds=seconds))
 
@@ -226,4 +226,4 @@ def _warn_of_zeros(given: Given) -> None:
         text = (
             "all that is observed is zero, and so is the estimate, but what is missing is not: mask is True where X is observed"
         )
-        warnings.warn(text, ImputationWarning, stacklevel=4)
+        warnings.warn(text, ImputationWarning, stacklevel=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ import scipy.sparse
 
 import ooc_chol as oc
 from tests.cluster_machines import AGAIN_SECONDS, cluster_of, kill
+from tests.inside.cli import main
 from tests.inside.cluster import connection, products, waiting
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
@@ -140,6 +142,26 @@ def test_what_is_not_there_on_a_cluster_is_refused(two_workers, packed):
         oc.eigsh(packed, 3, client=object())
     with pytest.raises(oc.BudgetError, match="products on host:0"):
         oc.eigsh(packed, 3, client=two_workers, memory_budget="64 KiB", **FEW)
+
+
+def test_commands_make_products_on_a_cluster(clusters, packed, stored, tmp_path, capsys):
+    where = ["--cluster", "local:1", "--devices", "host:0", "--json", "--quiet"]
+    assert main(["eigsh", stored.path, "-k", "3", "--ncv", "24", "--block", "4", *where]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["eigenvalues"] == oc.eigsh(packed, 3, ncv=24, block=4).eigenvalues.tolist()
+    assert told["report"]["cluster"]["products"] > 0
+    assert main(["svds", stored.path, "-k", "2", "--plan", *where]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "lanczos"
+    path = tmp_path / "y.npy"
+    assert main(["sparse", "multiply", stored.path, "--columns", "2", "--output", str(path), *where]) == 0
+    x = np.random.default_rng(0).standard_normal((packed.shape[1], 2))
+    assert np.array_equal(np.load(path), oc.multiply(packed, x))
+    assert main(["sparse", "multiply", stored.path, "--times", "2", *where]) == 2
+
+
+def test_imputation_is_on_one_machine():
+    with pytest.raises(TypeError, match=r"impute has no argument client: each step .* in one process"):
+        oc.impute(np.zeros((2, 3, 4)), np.zeros(2, bool), scipy.sparse.eye_array(2), client="tcp://head:8786")
 
 
 # workers that leave

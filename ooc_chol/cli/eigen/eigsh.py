@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.cli.cluster import with_client
 from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
@@ -44,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments, _PAIRS)
     with ExitStack() as stack:
         a = _operator(arguments, opened(arguments, arguments.matrix, stack))
-        options = given(arguments, *_OPTIONS)
+        options = given(arguments, *_OPTIONS) | stack.enter_context(with_client(arguments))
         if arguments.plan:
             told_plan(arguments, oc.plan_eigsh(a, arguments.k, **options))
             return

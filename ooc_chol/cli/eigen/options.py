@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.calls.options import Option, add_words
+from ooc_chol.cli.cluster import add_cluster
 from ooc_chol.cli.outputs import FORCE
 from ooc_chol.cli.sparse.options import SOURCE_HELP, add_source_options
 
@@ -51,6 +52,7 @@ def add_solver_options(parser: argparse.ArgumentParser, what: str) -> argparse._
             row.add_word(group, name, None)
     how.add_argument("--no-check", action="store_true", help="do not look for values that were missed")
     add_words(parser, _COMMON)
+    add_cluster(parser)
     parser.add_argument("--plan", action="store_true", help="print what devices would hold, and what a pass moves; run nothing")
     add_source_options(parser)
     return wanted

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.calls.options import add_words
+from ooc_chol.cli.cluster import add_cluster, with_client
 from ooc_chol.cli.outputs import FORCE
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import SOURCE_HELP, add_devices, add_source_options, opened
@@ -50,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--precision", choices=[each.value for each in oc.Precision], help=precision)
     add_devices(parser)
     add_words(parser, ["host_budget"])
+    add_cluster(parser)
     parser.add_argument(
         "--plan", action="store_true", help="print what each device would hold and what would cross each link; run nothing"
     )
@@ -68,6 +70,7 @@ def _run(arguments: argparse.Namespace) -> None:
     where["host_budget"] = arguments.host_budget
     with ExitStack() as stack:
         operator = _operator(arguments, opened(arguments, arguments.matrix, stack))
+        where |= stack.enter_context(with_client(arguments))
         if arguments.plan:
             plan = oc.plan_multiply(operator, max(1, columns), **where)
             arguments.answer = plan.to_dict()
@@ -76,18 +79,24 @@ def _run(arguments: argparse.Namespace) -> None:
         if x is None:
             storage = oc.Precision(precision).storage
             x = np.random.default_rng(arguments.seed or 0).standard_normal((operator.shape[1], columns), storage.type)
+        if arguments.cluster is not None:
+            made = oc.multiply(operator, x, **where, progress=not arguments.quiet)
+            assert made.report is not None
+            _tell(arguments, made.report, None, made)
+            return
         is_traced = arguments.trace is not None
         product = stack.enter_context(
             oc.multiplier(operator, max(1, columns), **where, trace=is_traced, progress=not arguments.quiet)
         )
-        _tell(arguments, product, product.apply(x, times=arguments.times))
+        y = product.apply(x, times=arguments.times)
+        _tell(arguments, product.report, product.trace, y)
 
 
-def _tell(arguments: argparse.Namespace, product: oc.Multiplier, y: NDArray[Any]) -> None:
+def _tell(arguments: argparse.Namespace, report: tb.MultiplyReport, trace: oc.Trace | None, y: NDArray[Any]) -> None:
     """Print and write what came of it."""
     norm = float(np.linalg.norm(y.astype(np.float64, copy=False)))
-    arguments.answer = {**product.report.to_dict(), "norm": norm, "output": arguments.output, "trace": arguments.trace}
-    print(product.report)
+    arguments.answer = {**report.to_dict(), "norm": norm, "output": arguments.output, "trace": arguments.trace}
+    print(report)
     print(f"  norm       {norm:.15g} of Y ({' x '.join(map(str, y.shape))}), as Frobenius has it")
     if arguments.output is not None:
         with (
@@ -97,9 +106,9 @@ def _tell(arguments: argparse.Namespace, product: oc.Multiplier, y: NDArray[Any]
             np.lib.format.write_array(file, y, allow_pickle=False)
         print(f"product in {arguments.output}")
     if arguments.trace is not None:
-        assert product.trace is not None  # as it was asked for
-        print(product.trace.summary())
-        path = product.trace.save(arguments.trace, replace=arguments.force)
+        assert trace is not None  # as it was asked for
+        print(trace.summary())
+        path = trace.save(arguments.trace, replace=arguments.force)
         print(f"trace in {path}; `ooc-chol trace view {shlex.quote(str(path))}` opens it in the browser, at ui.perfetto.dev")
 
 
@@ -111,6 +120,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError("--columns and --seed are of random vectors, but X is given: leave them out, or X")
     if arguments.columns is not None and arguments.columns < 1:
         raise ValueError(f"--columns is {arguments.columns}; give at least 1")
+    if arguments.cluster is not None and (arguments.times != 1 or arguments.trace is not None):
+        raise ValueError("--cluster makes one product, of which Dask's dashboard shows the tasks: leave --times and --trace out")
     if arguments.plan and (given := [name for name in ("output", "trace") if getattr(arguments, name) is not None]):
         raise ValueError(f"--plan runs nothing, so that there is no {' and no '.join(given)} to write: leave that out")
 

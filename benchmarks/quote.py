@@ -14,7 +14,7 @@ from functools import cache
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks import running
+from benchmarks import running, table
 from benchmarks.running import RESULTS, ROOT, Options, link_from
 
 #: Commands that make the tables between marks.
@@ -91,6 +91,12 @@ def dense() -> Iterator[Quote]:
     yield Quote(README, text, figures)
     text = "- **Residues on one GPU** reach {} TFLOP/s at order {}, and {} at {}."
     yield Quote(MEASUREMENTS, text, tuple(f(each) for each in (large, fast) for f in (_tflops, _order)))
+    shown = table.newest(filter(table.on_gpu, table.load()))
+    single = [each for each in shown if len(each["devices"]) == 1 and each["engine"] == "residue"]
+    off = max(abs(each["predicted_seconds"] / median(each["seconds"]) - 1) for each in single)
+    yield Quote(MEASUREMENTS, "Residues on one GPU are predicted within {} %.", (f"{100 * off:.0f}",))
+    exposed = max(each["exposed_copy_share"] for each in shown)
+    yield Quote(MEASUREMENTS, "compute streams stand still for them in at most {} % of the time.", (f"{100 * exposed:.1f}",))
     text = "- **Native FP64** reaches {} of DGEMM on one GPU, and {} on four."
     yield Quote(MEASUREMENTS, text, (_of_dgemm(native), _of_dgemm(four_native)))
     yield Quote(MEASUREMENTS, "residues reach {} TFLOP/s.", (f"{four['tflops']:.0f}",))

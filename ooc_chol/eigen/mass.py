@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,17 @@ from ooc_chol.eigen.factor_size import ORDERING
 from ooc_chol.eigen.lanczos import MOST_ASYMMETRY
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.problem import check_shape
-from ooc_chol.eigen.shift_invert import check_budget, check_count, factored, inertia, on_side
+from ooc_chol.eigen.shift_invert import check_budget, check_count, factored, inertia, largest_of, on_side
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, SingularMatrixError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
 _Function = Callable[[NDArray[Any]], NDArray[Any]]
-#: By what a shift is moved while there is no factor, beside the size of A over that of M, and the largest of that.
+#: By what a shift is moved while there is no factor, beside the largest eigenvalue, and the largest of that.
 _STEP, _LEAST_SHIFT, _MOST_SHIFT = 64.0, 1e-14, 1e-4
+#: The largest eigenvalue over the distance of the nearest from the shift, up to which others keep their digits.
+_MOST_STEEP = 1e7
 _ADVICE = "give the LinearOperator of L^-1 A L^-T, M = L L^T, as A, and no M"
 
 
@@ -71,8 +73,12 @@ def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
         made = replace(made, v0=half.times_transposed(v0.reshape(n, -1).astype(np.float64)) if len(v0) == n else v0)
     if call.sigma is None or only_planned:
         return Reduced(made, half, ())
-    solve, sigma, notes = _inverse(call, a, m, budget)
-    return Reduced(replace(made, sigma=sigma, OPinv=lambda x: half.times_transposed(solve(half.times(x)))), half, notes)
+    if call.OPinv is None and isinstance(a, LinearOperator):
+        raise ValueError("sigma needs the inverse of A - sigma M, but A is a LinearOperator: give OPinv, which solves with it")
+    if call.OPinv is not None:
+        return Reduced(replace(made, OPinv=_inverse_of(half, _given(call.OPinv))), half, ())
+    solve, sigma, notes = _factored(call, csc_array(a), csc_array(m), half, largest_of(product, n), budget)
+    return Reduced(replace(made, sigma=sigma, OPinv=solve), half, notes)
 
 
 def generalized_pairs(reduced: Reduced, pairs: Eigenpairs) -> Eigenpairs:
@@ -156,36 +162,47 @@ def _half(m: Any, budget: int | None) -> Half:
     )
 
 
-def _inverse(call: Any, a: Any, m: Any, budget: int | None) -> tuple[_Function, float, tuple[str, ...]]:
-    """The function that solves with ``A - sigma M``, the caller's or SuperLU's; and sigma, or what was taken for it."""
-    sigma, given = float(call.sigma), call.OPinv
-    if given is not None:
-        solve = given.matmat if isinstance(given, LinearOperator) else given if callable(given) else getattr(given, "solve", None)
-        if not callable(solve):
-            raise TypeError(
-                f"OPinv is a {type(given).__name__}; give a LinearOperator, a factor, or a function of an (n, b) array"
-            )
-        return _solving(solve), sigma, ()
-    if isinstance(a, LinearOperator):
-        raise ValueError("sigma needs the inverse of A - sigma M, but A is a LinearOperator: give OPinv, which solves with it")
-    a, m = csc_array(a), csc_array(m)
+def _given(given: Any) -> _Function:
+    """The function of a caller that solves with ``A - sigma M``."""
+    solve = given.matmat if isinstance(given, LinearOperator) else given if callable(given) else getattr(given, "solve", None)
+    if not callable(solve):
+        raise TypeError(f"OPinv is a {type(given).__name__}; give a LinearOperator, a factor, or a function of an (n, b) array")
+    return cast("_Function", solve)
+
+
+def _inverse_of(half: Half, solve: _Function) -> _Function:
+    """The inverse of ``L^-1 (A - sigma M) L^-T`` by what solves with ``A - sigma M``."""
+    return lambda x: half.times_transposed(np.asarray(solve(np.asfortranarray(half.times(x)))))
+
+
+def _factored(
+    call: Any, a: csc_array, m: csc_array, half: Half, scale: float, budget: int | None
+) -> tuple[_Function, float, tuple[str, ...]]:
+    """The inverse by SuperLU; and sigma, or what was factored for it where that is an eigenvalue; ``scale`` is the largest."""
     size, mass = (float(abs(each).sum(axis=0).max()) for each in (a, m))
-    step, beside, told = 0.0, sigma, ""
+    sigma = float(call.sigma)
+    unit = max(scale, abs(sigma)) or 1.0
+    step, told, best = 0.0, "", None
     while step <= _MOST_SHIFT:
-        beside = sigma + (step if call.which == "SA" else -step) * max(size / mass, abs(sigma))
+        beside = sigma + (step if call.which == "SA" else -step) * unit
         shifted = csc_array(a - beside * m)
         check_budget(shifted, budget, "A - sigma M", _ADVICE)
-        factor, told = factored(shifted, size + abs(beside) * mass)
+        factor, why = factored(shifted, size + abs(beside) * mass)
+        told = told or why
         if factor is not None:
-            _check_side(call, factor, m.shape[0])
-            note = f"A - {sigma!r} M is singular, or nearly so: the shift that was factored is {beside!r}"
-            return _solving(factor.solve), beside, (note,) if step else ()
+            inverse = _inverse_of(half, factor.solve)
+            steepness = largest_of(inverse, m.shape[0]) * unit
+            if best is None or steepness < best[0]:
+                best = steepness, factor, inverse, beside
+            if steepness <= _MOST_STEEP:
+                break
         step = step * _STEP or _LEAST_SHIFT
-    raise SingularMatrixError(f"A - {sigma!r} M", told, "take another sigma, or OPinv")
-
-
-def _solving(solve: _Function) -> _Function:
-    return lambda x: np.asarray(solve(np.asfortranarray(x)))
+    if best is None:
+        raise SingularMatrixError(f"A - {sigma!r} M", told, "take another sigma, or OPinv")
+    _, factor, inverse, beside = best
+    _check_side(call, factor, m.shape[0])
+    note = f"A - {sigma!r} M is singular, or nearly so: the shift that was factored is {beside!r}"
+    return inverse, beside, (note,) if beside != sigma else ()
 
 
 def _check_side(call: Any, factor: Any, n: int) -> None:

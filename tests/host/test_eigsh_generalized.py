@@ -105,3 +105,36 @@ def test_a_factor_of_the_mass_that_does_not_fit_is_told():
     a, m = stiffness_and_mass(60)
     with pytest.raises(oc.BudgetError, match="factor of M"):
         oc.eigsh(a, 3, M=m, memory_budget="1 MiB", **HOST)
+
+
+def drawn_problem(seed):
+    """A and M of one of several kinds, and a sigma that is an eigenvalue, to roundoff, or 0."""
+    random = np.random.default_rng(seed)
+    n = int(random.integers(4, 60))
+    half, few = random.standard_normal((n, n)), random.integers(0, 4, n).astype(float)
+    basis, edges = np.linalg.qr(half)[0], np.triu(random.random((n, n)) < 0.2, 1)
+    joined = (edges | edges.T).astype(float)
+    a = [half + half.T, (basis * few) @ basis.T, np.diag(joined.sum(axis=0)) - joined][random.integers(3)]
+    graded = np.diag(10.0 ** random.uniform(-3, 3, n))
+    line = np.diag(np.full(n, 4.0)) + np.eye(n, k=1) + np.eye(n, k=-1)
+    m = [graded, half @ half.T + 0.1 * np.eye(n), np.eye(n) * 10.0 ** random.uniform(-6, 6), line][random.integers(4)]
+    a = (a + a.T) / 2 * 10.0 ** random.uniform(-8, 8)
+    values = scipy.linalg.eigh(a, m, eigvals_only=True)
+    return a, m, values, float(random.choice(values)) if random.random() < 0.7 else 0.0
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 25) for first in range(0, 200, 25)], ids=lambda each: str(each[0]))
+def test_a_shift_that_is_an_eigenvalue_is_answered_whatever_the_roundoff(seeds):
+    for seed in seeds:
+        a, m, values, sigma = drawn_problem(seed)
+        k, sparse = 1 + seed % 3, seed % 2
+        given = (scipy.sparse.csr_array(each) if sparse else each for each in (a, m))
+        pairs = oc.eigsh(next(given), k, M=next(given), sigma=sigma, **HOST)
+        exact = np.sort(np.abs(values - sigma))[:k]
+        off = np.abs(np.sort(np.abs(pairs.eigenvalues - sigma)) - exact).max()
+        assert off <= 1e-7 * np.abs(values).max(), seed
+
+
+def test_no_stiffness_at_all_has_null_vectors():
+    pairs = oc.eigsh(np.zeros((40, 40)), 2, M=np.diag(np.arange(1.0, 41.0)), sigma=0.0, **HOST)
+    assert np.abs(pairs.eigenvalues).max() == 0

@@ -177,7 +177,7 @@ DOCUMENTED: dict[str, tuple[Callable[[Iterable[Run]], str], tuple[str, ...]]] = 
     "kl": (kl_markdown, ("host-kl-8192",)),
     "log-likelihood": (log_likelihood_markdown, ("host-kl-8192",)),
     # FP64 first of each matrix
-    "mxp-h200": (mxp_gpu_markdown, tuple(f"h200-mxp-163840-{name}" for name in ("weak", "medium", "medium-1e-5", "strong"))),
+    "mxp-h200": (mxp_gpu_markdown, tuple(f"h200-mxp-163840-{name}" for name in ("weak", "medium", "strong"))),
 }
 
 

@@ -222,6 +222,15 @@ def imputation() -> Iterator[Quote]:
         for what in ({"kernel": "threshold", "svt": "subspace"}, {"peer": "cupy eigh"})
     )
     yield Quote(README, "[{} ms](results/tensors/h200.json), CuPy's `eigh` alone {}.", (f"{ours:.1f}", f"{theirs:.0f}"))
+    page = "docs/imputation.md"
+    for name in ("h200-facebook", "h200-2100x64x64", "h200-2600x512x512"):
+        run = one(result(f"imputation/{name}")["runs"], share=0.9)
+        yield Quote(
+            page, f"](results/imputation/{name}.json) | 90 % | {{}} | {{}} |", (f"{run['error']:.1e}", f"{run['seconds']:.2f}")
+        )
+    first, both = (each["seconds"] for each in result("imputation/h200x2-2600x512x512")["runs"])
+    text = "](results/imputation/h200x2-2600x512x512.json), one takes {} in that run | 90 % | | {} |"
+    yield Quote(page, text, (f"{first:.1f}", f"{both:.1f}"))
 
 
 def _walls(measured: str, count: int, file: str = "h200x2") -> float:
@@ -329,8 +338,36 @@ def host() -> Iterator[Quote]:
     yield Quote(MEASUREMENTS, text, (*(f"{each:.2f}" for each in plans), f"{kept[0]:.1f}", f"{kept[1]:.0f}"))
 
 
+def mixed() -> Iterator[Quote]:
+    """Mixed precision over FP64, and what certified answers cost."""
+    page, rows = "docs/mixed-precision.md", {"ex 200, weak": "ex 200", "ex 50": "ex 50", "ex 10, strong": "ex 10"}
+    families = result("mixed_families/h100-65536")["families"]
+    for row, family in (rows | {"rq 30": "rq 30", "rq 3000": "rq 3000"}).items():
+        over = (families[family][name]["over_fp64"] for name in ("0.001", "1e-05", "1e-07", "1e-08", "1e-09", "1e-11", "1e-13"))
+        yield Quote(page, f"| {row} |" + " {} |" * 7, tuple(f"{each:.2f}" for each in over))
+    large = result("mixed_families/h100-131072")["families"]["ex 200"]
+    figures = (f"{large[name]['over_fp64']:.2f}" for name in ("1e-05", "1e-08"))
+    yield Quote(page, "it is {} at 1e-5 and {} at 1e-8 ([file](results/mixed_families/h100-131072.json)).", tuple(figures))
+    places = {"h200-65536": "65,536, 8 GiB, L in host memory", "h200-65536-device": "65,536, L on the GPU"}
+    for name, place in (places | {"h200-131072-device": "131,072, L on the GPU"}).items():
+        found = result(f"certified/{name}")["ranges"]["0.02627"]
+        costs = [
+            seconds(median(found[how][f"{what}_seconds"][1:]))
+            for how in ("None", "1e-05")
+            for what in ("factor", "logdet", "certify")
+        ]
+        text = f"| {place} ([file](results/certified/{name}.json)) | FP64 |" + " {} s |" * 3 + " | | 1e-5 |" + " {} s |" * 3
+        yield Quote("docs/certified.md", text, tuple(costs))
+
+
 def clusters() -> Iterator[Quote]:
-    """Predictions for machines of eight GPUs."""
+    """Runs on two workers, and predictions for machines of eight GPUs."""
+    for name, n in (("h100x2-98304", 98_304), ("h100x2-131072", 131_072)):
+        counted = [line for line in result(f"cluster/{name}")["lines"] if line.get("is_counted")]
+        figures = (f"{one(counted, n=n, workers=workers)['seconds']:.1f}" for workers in (2, 0))
+        yield Quote(
+            "docs/cluster.md", f"| {n:,} | two H100s | {{}} s | {{}} s | [file](results/cluster/{name}.json) |", tuple(figures)
+        )
     lines = result("cluster/machines")["lines"]
     cases = (1, 400e9), (8, 400e9), (8, 25e9)
     figures = (one(lines, n=700_000, machines=machines, network=network)["seconds"] for machines, network in cases)
@@ -356,6 +393,7 @@ QUOTED: tuple[Callable[[], Iterator[Quote]], ...] = (
     several_gpus,
     systems,
     registers,
+    mixed,
     clusters,
     cuts,
 )

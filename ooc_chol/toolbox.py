@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ooc_chol.kernels.cuda.blocks import cuda_names as cuda_names
     from ooc_chol.kernels.cuda.blocks import run_cuda_blocks as run_cuda_blocks
     from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
+    from ooc_chol.kernels.host.blas import blas_threads as blas_threads
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
     from ooc_chol.precision.certified_answers import CertifiedAnswers as CertifiedAnswers
     from ooc_chol.precision.certified_answers import CertifiedSignAndLogdet as CertifiedSignAndLogdet
@@ -117,6 +118,7 @@ _NAMES = {
     "hardware.registry": ("resolve_devices",),
     "kernels.cuda.blocks": ("cuda_names", "run_cuda_blocks"),
     "kernels.cuda.source": ("cuda_source",),
+    "kernels.host.blas": ("blas_threads",),
     "precision.certified": ("CertifiedBound",),
     "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "process.address_space": ("check_room", "guarded_imports"),

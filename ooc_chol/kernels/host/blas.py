@@ -298,7 +298,23 @@ renewed_in_child(_limit.renew, lambda: _limit._lock)
 def blas_threads(count: int) -> Iterator[None]:
     """Let every BLAS call of this process use ``count`` threads inside the ``with`` block, and restore the number after it.
 
-    Blocks may overlap, in one thread or in several: the least count holds, and the last to end restores the number.
+    Parameters
+    ----------
+    count : int
+        Threads of a call, at least 1. Blocks may overlap, in one thread or in several: the least count holds.
+
+    Raises
+    ------
+    ValueError
+        The count is below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol.toolbox as tb
+    >>> with tb.blas_threads(1):
+    ...     float(np.ones(3) @ np.ones(3))
+    3.0
     """
     if count < 1:
         raise ValueError(f"blas threads: {count} were asked for, but a call uses at least 1")

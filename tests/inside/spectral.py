@@ -32,7 +32,7 @@ NAMES = {
         "segments_figure",
         "spectral_coordinates",
     ),
-    "ooc_chol.apps.spectral.solving.eigenpairs": ("chosen_way", "lowest_eigenpairs"),
+    "ooc_chol.apps.spectral.solving.eigenpairs": ("Within", "chosen_way", "lowest_eigenpairs"),
     "ooc_chol.apps.spectral.solving.lowest": ("Lowest", "SolverOptions"),
     "ooc_chol.apps.spectral.solving.preconditioners": ("SmoothedAggregation", "TooDenseError"),
     "ooc_chol.apps.spectral.solving.ways": ("precision_for",),

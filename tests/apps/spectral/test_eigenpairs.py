@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, triu
+from scipy.sparse.csgraph import connected_components
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
@@ -29,6 +30,7 @@ from tests.inside.spectral import (
     SmoothedAggregation,
     SolverOptions,
     TooDenseError,
+    Within,
     chosen_way,
     lowest_eigenpairs,
     precision_for,
@@ -130,6 +132,24 @@ def test_residuals_of_lanczos_are_bounds_and_vectors_orthogonal_in_every_precisi
     assert found.residuals.max() <= 2e-4
     np.testing.assert_allclose(u.T @ u, np.eye(3), atol=1e-13)
     assert np.abs(u.T @ root).max() <= 1e-13 * np.linalg.norm(root)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_part_within_a_packed_whole_has_the_pairs_it_has_alone(seed: int) -> None:
+    whole = graph_of(weighted_matrix(1800, seed))
+    rng = np.random.default_rng(seed)
+    vertices = np.sort(rng.choice(whole.n, 1500, replace=False))
+    part = whole.subgraph(vertices)
+    label = connected_components(part.adjacency)[1]
+    kept = np.flatnonzero(label == np.bincount(label).argmax())
+    vertices, part = vertices[kept], part.subgraph(kept)
+    options = SolverOptions(devices="host:0", preconditioner="diagonal", tol=1e-8)
+    alone = lowest_eigenpairs(part, 3, options, normalized=True)
+    with oc.block_csr(whole.adjacency) as packed:
+        found = lowest_eigenpairs(part, 3, options, normalized=True, within=lambda: Within(packed, vertices))
+    assert found.method == alone.method == "block Lanczos"
+    check(part, found, normalized=True, tol=2e-8)
+    np.testing.assert_allclose(found.eigenvalues, alone.eigenvalues, atol=1e-12)
 
 
 def test_segments_on_gpus_have_vectors_in_float32_where_their_tolerance_allows_it() -> None:

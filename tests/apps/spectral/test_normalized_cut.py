@@ -596,3 +596,20 @@ def test_numbers_of_numpy_are_numbers():
     image = np.repeat([[0.0, 100.0]], 6, axis=1).repeat(6, axis=0)
     found = normalized_cut(image, sigma_i=np.float32(20), max_depth=np.int64(1), min_size=np.int8(2), seed=np.uint8(3))
     assert found.n_segments == 2 and "max_depth 1 were not looked at" in found.report.notes[-1]
+
+
+@pytest.mark.parametrize("wanted", [{"max_ncut": 0.3}, {"n_segments": 5}])
+def test_segments_do_not_depend_on_what_is_packed(wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of a packed segment are multiplied by its blocks; nothing stays packed behind the call."""
+    grey, packed, closed = five_regions()[0], list[int](), list[int]()
+    whole, close = oc.block_csr, oc.BlockCSR.close
+    monkeypatch.setattr(regions.oc, "block_csr", lambda *given, **how: packed.append(1) or whole(*given, **how))
+    monkeypatch.setattr(oc.BlockCSR, "close", lambda self: (closed.append(1) if not self.closed else None, close(self))[1])
+    how: dict[str, Any] = {"sigma_i": 20, "radius": 3, "preconditioner": "diagonal", "devices": "host:0", **wanted}
+    shared = normalized_cut(grey, **how)
+    assert len(closed) == len(packed)
+    count = len(packed)
+    monkeypatch.setattr(regions, "_SHARED", 2.0)
+    apart = normalized_cut(grey, **how)
+    assert len(packed) - count > count > 0
+    np.testing.assert_array_equal(shared.labels, apart.labels)

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -18,8 +19,11 @@ from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.branches import grow
 from ooc_chol.apps.spectral.images.parts import followed, parts_of
 from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, normalized_cut_of
-from ooc_chol.apps.spectral.solving.eigenpairs import lowest_eigenpairs
+from ooc_chol.apps.spectral.solving.eigenpairs import Within, lowest_eigenpairs
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
+
+#: A segment of this share of the vertices of one that is packed is not packed again: that takes about as long as all passes.
+_SHARED = 0.5
 
 
 class Threshold(NamedTuple):
@@ -44,6 +48,13 @@ class Look(NamedTuple):
     seconds: float = 0.0  #: Of the search for it
 
 
+class _Packing(NamedTuple):
+    """A packed affinity of some vertices."""
+
+    matrix: oc.BlockCSR
+    vertices: NDArray[np.int32]
+
+
 @final
 @dataclass(eq=False)
 class Region:
@@ -53,13 +64,17 @@ class Region:
     depth: int
     look: Look | None = None
     children: tuple[Region, Region] | None = None
+    packing: _Packing | None = None  #: That of a segment which this one is part of, while the tree grows
 
     def split(self) -> tuple[Region, Region]:
         """Both sides of the best split."""
         assert self.look is not None
         if self.children is None:
-            side = self.look.side
-            self.children = (Region(self.vertices[~side], self.depth + 1), Region(self.vertices[side], self.depth + 1))
+            first, second = self.vertices[~self.look.side], self.vertices[self.look.side]
+            self.children = Region(first, self.depth + 1), Region(second, self.depth + 1)
+            for child in self.children:
+                child.packing = self.packing
+            self.packing = None
         return self.children
 
 
@@ -92,7 +107,9 @@ class Regions:
 
         def sides(region: Region) -> Sequence[Region]:
             look = looked(region)
-            return region.split() if look is not None and look.ncut <= wanted.max_ncut else ()
+            found = region.split() if look is not None and look.ncut <= wanted.max_ncut else ()
+            region.packing = None
+            return found
 
         best = None
         if wanted.n_segments is None:
@@ -103,6 +120,7 @@ class Regions:
         while waiting:
             region = waiting.popleft()
             split = sides(region) if best is None else region.split() if region in best else ()
+            region.packing = None
             yield region, bool(split), region in new
             waiting.extend(split)
 
@@ -129,12 +147,12 @@ class Regions:
         least = self.sweep.min_size
         large = np.flatnonzero(sizes >= least)
         if len(sizes) == 1 and sizes[0] == graph.n:
-            return self._by_eigenvectors(graph, region)
+            return self._by_eigenvectors(graph, region, region.vertices)
         if len(large) == 1:
             is_main = part == large[0]
             if np.count_nonzero(is_main) < 2 * least:
                 return _whole(graph, "its parts are smaller than min_size")
-            main = self._by_eigenvectors(graph.subgraph(np.flatnonzero(is_main)), region)
+            main = self._by_eigenvectors(graph.subgraph(np.flatnonzero(is_main)), region, region.vertices[is_main])
             known = np.zeros(graph.n, np.int8)
             known[is_main] = np.where(main.side, 1, -1)
             side = followed(graph, part, known)
@@ -148,10 +166,18 @@ class Regions:
             return _whole(graph, "its parts are smaller than min_size")
         return Look(side, normalized_cut_of(graph, side), f"it falls into {len(packed)} parts that nothing joins", None)
 
-    def _by_eigenvectors(self, graph: Graph, region: Region) -> Look:
+    def _within(self, graph: Graph, region: Region, vertices: NDArray[np.int32]) -> Within:
+        """A packed affinity that has the graph's vertices: of a segment before, unless that is much larger."""
+        packing = region.packing
+        if packing is None or len(vertices) < _SHARED * len(packing.vertices):
+            packing = region.packing = _Packing(oc.block_csr(graph.adjacency), vertices)
+        return Within(packing.matrix, np.searchsorted(packing.vertices, vertices))
+
+    def _by_eigenvectors(self, graph: Graph, region: Region, vertices: NDArray[np.int32]) -> Look:
         """The best split that the lowest eigenvectors of a connected graph show."""
         try:
-            lowest = lowest_eigenpairs(graph, min(self.vectors, graph.n - 1), self.solver, normalized=True)
+            within = partial(self._within, graph, region, vertices)
+            lowest = lowest_eigenpairs(graph, min(self.vectors, graph.n - 1), self.solver, normalized=True, within=within)
         except oc.errors.NoConvergenceError as error:
             error.add_note(f"of the segment of {len(region.vertices)} pixels at depth {region.depth}")
             raise

@@ -53,15 +53,38 @@ class _Way(NamedTuple):
     preconditioner: Vectors | Callable[[Vectors], Vectors] | None = None
 
 
-def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, normalized: bool = False) -> Lowest:
+class Within(NamedTuple):
+    """A packed adjacency of a graph that another one is part of: products with it serve both."""
+
+    matrix: oc.BlockCSR
+    rows: NDArray[np.intp]  #: Of each vertex of the part
+
+    def laplacian(self, degrees: Vectors) -> oc.Operator:
+        """The normalized Laplacian of the part, and ones for all other vertices, amid its eigenvalues.
+
+        Shapes: ``degrees`` (m,) of the part.
+        """
+        scaling = np.zeros(self.matrix.shape[0])
+        scaling[self.rows] = 1 / np.sqrt(degrees)
+        return oc.Operator(self.matrix, left=-scaling, right=scaling, shift=1.0)
+
+
+def lowest_eigenpairs(
+    graph: Graph,
+    count: int,
+    options: SolverOptions,
+    *,
+    normalized: bool = False,
+    within: Callable[[], Within] | None = None,
+) -> Lowest:
     """The lowest nontrivial eigenpairs of ``D - W``, or of ``(D - W) v = w D v``, with W the adjacency and D its row sums.
 
     Small graphs are solved by LAPACK, others by LOBPCG (Knyazev 2001) with the known null vector left out. Where there is no
     cycle, block Lanczos takes the place of LOBPCG for normalized problems, and on GPUs where degrees are even: it took 0.2 to 0.8
     of the passes on graphs of 2,000 to 22,000 vertices, and 2 to 15 times as many on irregular ones (add20, memplus). A residual
     of ``tol`` may be large beside a very small eigenvalue, as those of long paths are: with smoothed aggregation, which makes
-    that cheap, the run then goes on until residuals are small beside it. Raises ``ValueError``, ``ImportError`` and
-    ``oc.errors.NoConvergenceError``.
+    that cheap, the run then goes on until residuals are small beside it. Lanczos multiplies by what ``within`` returns, for
+    normalized problems. Raises ``ValueError``, ``ImportError`` and ``oc.errors.NoConvergenceError``.
     """
     began = time.perf_counter()
     _check(graph, count, options)
@@ -73,14 +96,17 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
     count = min(count, graph.n - 1)
     if is_dense(graph.n, count):
         return _by_lapack(graph, count, began, normalized=normalized)
-    with oc.block_csr(graph.adjacency) as packed:
-        operator = oc.laplacian(packed, normalized)
-        if is_small := is_for_host(graph.adjacency.nnz, options):
-            options = options.on_host()
-        way = chosen_way(graph, options, normalized=normalized)
-        null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
-        turn = _Turn(is_needed=options.are_gpus)
-        found = _solved(_Call(graph, operator, count, options, way, null, turn))
+    if is_small := is_for_host(graph.adjacency.nnz, options):
+        options = options.on_host()
+    way = chosen_way(graph, options, normalized=normalized)
+    null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
+    turn = _Turn(is_needed=options.are_gpus)
+    if within is not None and normalized and way.method == LANCZOS:
+        whole = within()
+        found = _solved(_Call(graph, whole.laplacian(graph.degrees), count, options, way, null, turn, whole.rows))
+    else:
+        with oc.block_csr(graph.adjacency) as packed:
+            found = _solved(_Call(graph, oc.laplacian(packed, normalized), count, options, way, null, turn))
     vectors = found.vectors / null[:, None] if normalized else found.vectors
     return found._replace(vectors=vectors, seconds=time.perf_counter() - began - turn.waited, is_small=is_small)
 
@@ -116,7 +142,8 @@ def _by_lapack(graph: Graph, count: int, began: float, *, normalized: bool) -> L
     null = 1 / scaling / np.linalg.norm(1 / scaling)
     size = float(np.abs(laplacian).sum(axis=1).max())
     # The null vector is moved to the upper end, so that rounding does not mix it with the lowest.
-    values, vectors = eigh(laplacian + 2 * size * np.outer(null, null), subset_by_index=(0, count - 1), driver="evr")
+    with tb.blas_threads(1):  # whatever other threads let BLAS do at the time: bits depend on it
+        values, vectors = eigh(laplacian + 2 * size * np.outer(null, null), subset_by_index=(0, count - 1), driver="evr")
     off = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)
     reason = f"{graph.n} vertices are few enough for a dense matrix"
     reason += f" where {count} eigenpairs are wanted" if not is_dense(graph.n, 1) else ""
@@ -169,16 +196,16 @@ def _solved(call: _Call) -> Lowest:
     passes, reason, scale = pairs.report.passes, way.reason, pairs.report.scale
     if pairs.report.method == "shift-invert":
         way, reason = way._replace(method=INVERSE), f"{reason}; the factor of the Laplacian is small"
-    values, vectors, residuals = pairs.eigenvalues, np.asarray(pairs.eigenvectors, np.float64), pairs.residuals
+    values, vectors, residuals = pairs.eigenvalues, call.vectors_of(pairs), pairs.residuals
     if way.method == LANCZOS:
-        values, vectors, residuals = _without_null(pairs, call.null)
+        values, vectors, residuals = _without_null(pairs, vectors, call.null)
     goal = max(_LEAST_TOL, _SHARP * float(values[0]) / scale)
     is_blurred = options.sharp and residuals.max() * scale > _BLURRED * values[0]
     if is_blurred and way.method == AMG and pairs.report.precision == oc.Precision.DDD and goal < options.tol:
         pairs = call.pairs(vectors, goal)
         moved = _moved(pairs, *moved)
         passes += pairs.report.passes
-        values, vectors, residuals = pairs.eigenvalues, np.asarray(pairs.eigenvectors, np.float64), pairs.residuals
+        values, vectors, residuals = pairs.eigenvalues, call.vectors_of(pairs), pairs.residuals
         reason += f"; residuals of {options.tol:g} are not small beside the lowest eigenvalue, and were made {goal:.1g}"
     elif is_blurred:
         reason += f"; residuals of {options.tol:g} are not small beside the lowest eigenvalue: a smaller tol may cut better"
@@ -200,13 +227,13 @@ def added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {link: one.get(link, 0) + other.get(link, 0) for link in {**one, **other}}
 
 
-def _without_null(pairs: oc.Eigenpairs, null: Vectors) -> tuple[Vectors, Vectors, Vectors]:
+def _without_null(pairs: oc.Eigenpairs, vectors: Vectors, null: Vectors) -> tuple[Vectors, Vectors, Vectors]:
     """Eigenpairs in the span of those of a run, but for the null vector, which is in it.
 
     Values, vectors that are orthogonal to the null vector, and bounds of their residuals over the scale, which follow from the
     residuals of the run: with ``A V = V W + R``, those of ``V S`` are ``V (W S - S values) + R S``. No product with A is needed.
     """
-    vectors, w, scale = np.asarray(pairs.eigenvectors, np.float64), pairs.eigenvalues, pairs.report.scale
+    w, scale = pairs.eigenvalues, pairs.report.scale
     gram = vectors.T @ vectors
     orthonormal = np.linalg.inv(np.linalg.cholesky(gram)).T  # V times it is so to float64, whatever the precision of the run
     of_null = orthonormal.T @ (null @ vectors)
@@ -249,6 +276,7 @@ class _Call(NamedTuple):
     way: _Way
     null: Vectors
     turn: _Turn
+    rows: NDArray[np.intp] | None = None  #: Of the graph's vertices in the operator; None where it has no others
 
     @property
     def start(self) -> Vectors | None:
@@ -256,7 +284,12 @@ class _Call(NamedTuple):
         columns = 1 if self.way.method == LANCZOS else 4 if self.k < 4 else -(-self.k // 8) * 8
         if columns == 1 and not self.options.seed:
             return None
-        return np.random.default_rng(self.options.seed).uniform(-1.0, 1.0, (self.graph.n, columns))
+        return np.random.default_rng(self.options.seed).uniform(-1.0, 1.0, (self.operator.shape[0], columns))
+
+    def vectors_of(self, pairs: oc.Eigenpairs) -> Vectors:
+        """Rows of the graph's vertices, in float64."""
+        vectors = np.asarray(pairs.eigenvectors, np.float64)
+        return vectors if self.rows is None else vectors[self.rows]
 
     def pairs(self, start: Vectors | None, tol: float) -> oc.Eigenpairs:
         """Eigenpairs to a tolerance; the error names the graph."""

@@ -4,8 +4,9 @@
     python -m benchmarks release --gpus 1 --name h200
     python -m benchmarks release --gpus 1 --list   # what would run, and its seconds
 
-Each command writes its own result file. Beside them ``release/NAME.json`` says which commands ran at which commit, for how long
-and how they ended. The same call goes on where one before was stopped: what ended well at this commit is not measured again.
+Each command writes its own result file, and ``python -m benchmarks quote`` then brings README and documents to these. Beside them
+``release/NAME.json`` says which commands ran at which commit, for how long and how they ended. The same call goes
+on where one before was stopped: what ended well at this commit is not measured again.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks whole_calls function --name h200-function-65536 --force", 60),
         Command("benchmarks matrix_types --types complex128 float32 --engines residue native --places host --force", 150),
         Command("benchmarks eigen in-core --scales 22 25 --name h200-25 --force", 120),
-        Command("benchmarks segments --devices cuda:0 --solvers first whole --images coins --name h200-segments --force", 90),
+        Command(
+            "benchmarks segments --devices cuda:0 --solvers first whole "
+            "--images camera --sizes 600x450 --name h200-segments --force",
+            60,
+        ),
         Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 200),
         Command("benchmarks diff_gpu --name h200 --force", 140),
     ),

@@ -46,7 +46,9 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks whole_calls cupy --name h200-cupy --force", 90),
         Command("benchmarks whole_calls numpy --name h200-numpy --force", 90),
         Command("benchmarks whole_calls function --name h200-function-65536 --force", 60),
-        Command("benchmarks matrix_types --types complex128 float32 --engines residue native --places host --force", 150),
+        Command(
+            "benchmarks matrix_types --types complex128 float32 --engines residue native --places host --name h200 --force", 150
+        ),
         Command("benchmarks eigen in-core --scales 22 25 --name h200-25 --force", 120),
         Command(
             "benchmarks segments --devices cuda:0 --solvers first whole "

@@ -399,6 +399,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         """Wait for the streams, end the watchers, free memory: all of it, also where the driver refuses, as after a loss."""
         with ExitStack() as stack:  # which does the last first, and all of it; if not below, then at its end
             stack.callback(self._streams.clear)
+            stack.callback(self._branches.clear)
             stack.callback(self._let_go)
             stack.callback(self.kernels.close)
             stack.callback(self._readers.close)

@@ -1,9 +1,10 @@
-"""Kill factorizations at random moments, go on from their checkpoints, and compare the bits with those of runs left in peace.
+"""Kill runs at random moments, go on from their checkpoints, and compare the bits with those of runs left in peace.
 
-Every engine has a case. A case is run in peace once; then, again and again, a child factors with a checkpoint and is killed,
-one that goes on is killed again, and the last one ends, with another budget, policy or number of devices, and must give the
-same bits. A child dies in one of three ways: by SIGKILL at a random time; at a random write of its file, of which half is done
-(a torn tile); or at a random write that is not done at all. Prints a line for each case.
+Every engine of factorizations has a case, and so have eigenpairs and singular triplets. A case is run in peace once; then, again
+and again, a child runs with a checkpoint and is killed, one that goes on is killed again, and the last one ends, with another
+budget, policy or number of devices, and must give the same bits. A child dies in one of three ways: by SIGKILL at a random time;
+at a random write of its file, of which half is done (a torn tile); or at a random write that is not done at all. Prints a line
+for each case.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.ma  # as reading A imports it
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from benchmarks.running import Options, apart
@@ -41,11 +44,12 @@ Death = tuple[int, bool] | None
 
 @dataclass
 class Case:
-    """What is factored, how, and how else it is gone on with at last."""
+    """What is factored, or solved for, how, and how else it is gone on with at last."""
 
-    a: NDArray[Any]
+    a: Any
     options: dict[str, Any]
     others: list[dict[str, Any]] = field(default_factory=lambda: [{}])
+    solve: Callable[..., Any] | None = None  #: In place of a factorization: its checkpoint stays
 
 
 @dataclass
@@ -76,8 +80,25 @@ def indefinite(a: NDArray[np.float64]) -> NDArray[np.float64]:
     return a - 0.9 * np.diag(np.arange(len(a)) == 300)
 
 
+def adjacency(n: int) -> csr_array:
+    """A random graph."""
+    rows, columns = np.random.default_rng(3).integers(0, n, (2, 3 * n))
+    a = csr_array((np.ones(3 * n), (rows, columns)), shape=(n, n))
+    return csr_array(a + a.T)
+
+
+def solves() -> dict[str, Case]:
+    """Eigenpairs and singular triplets, of some restarts each."""
+    two, graph = {"devices": ["host:0", "host:1"]}, adjacency(N)
+    options = {"k": 4, "ncv": 28, "tol": 1e-6, "block": 2, "devices": "host:0"}
+    return {
+        "eigenpairs": Case(graph, {**options, "which": "LA"}, [{}, two, {"memory_budget": "16 MiB"}], oc.eigsh),
+        "triplets": Case(graph[: N // 2], options, [{}, two], oc.svds),
+    }
+
+
 def cases() -> dict[str, Case]:
-    """The cases by name: every engine, and what happens to a factorization in mixed precision."""
+    """The cases by name: every engine, what happens to a factorization in mixed precision, and eigensolvers."""
     native = {"tile_size": NB, "devices": "host:0", "memory_budget": "512 KiB"}
     residue = {**native, "fp64": "residue", "memory_budget": "8 MiB"}
     two, large = {"devices": ["host:0", "host:1"]}, {"memory_budget": "2 MiB"}
@@ -100,11 +121,16 @@ def cases() -> dict[str, Case]:
         "indefinite residue": Case(indefinite(easy), residue),
         "complex128": Case(hermitian(N), native, [{}, two, large]),
         "float32": Case(easy, {**native, "dtype": "float32"}, [{}, two]),
+        **solves(),
     }
 
 
 def factored(case: Case, more: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Factor with a checkpoint: the digest of L, and what was done again."""
+    """Factor, or solve, with a checkpoint: the digest of the result, and what was there of it."""
+    if case.solve is not None:
+        found = case.solve(case.a, checkpoint=path, **{**case.options, **more})
+        parts = [np.ascontiguousarray(part).tobytes() for part in (*found, found.residuals)]
+        return {"sha256": hashlib.sha256(b"".join(parts)).hexdigest(), "resumed": found.report.resumed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -186,7 +212,7 @@ def tortured(case: Case, calm: Outcome, path: Path, draw: random.Random, ways: C
             ways[way] += 1
         elif "error" in ended.told:
             return ended.told["error"], kills
-        if path.exists():
+        if ended.status == 0 or (case.solve is None and path.exists()):
             break
     more = draw.choice(case.others)
     last = child(case, more, path)
@@ -235,7 +261,7 @@ def run(options: Options) -> int:
     found = apart(killed, options.kills, options.seed, threads=1, must=True)
     for name, each in found["cases"].items():
         print(
-            f"{name}: {each['kills']} kills, {each['resumed']} factors to the same bits, {len(each['wrong'])} wrong",
+            f"{name}: {each['kills']} kills, {each['resumed']} results to the same bits, {len(each['wrong'])} wrong",
             *each["wrong"][:1],
         )
     options.write({"case": "kills", **found})

@@ -123,8 +123,8 @@ def draw(result: dict[str, Any], path: Path) -> None:
     save(figure, path, dpi=110)
 
 
-#: Machines of eight H100s, a worker each: rates of eight times one GPU, and of the links of two sockets, each of which was
-#: measured with four GPUs (docs/measurements.md). The storage is an assumption, as are networks and seconds beside the work.
+#: Machines of eight H100s, a worker each: rates of eight times one H200, whose processors are the same, and of the links of two
+#: sockets, each measured with four GPUs (docs/measurements.md). Storage, networks and seconds beside the work are assumptions.
 MACHINES, MACHINE_GPUS, MACHINE_MEMORY, MACHINE_LINK, STORAGE = (1, 8, 64), 8, 2 << 40, 192e9, 500e9
 MACHINE_ORDERS, MACHINE_NETWORKS = (250_000, 500_000, 700_000, 1_000_000, 2_000_000, 3_000_000), (25e9, 100e9, 400e9)
 #: Orders that the document shows.

@@ -16,8 +16,9 @@ from ooc_chol.config import parse_bytes
 from ooc_chol.eigen.factor_size import ORDERING
 from ooc_chol.eigen.lanczos import MOST_ASYMMETRY
 from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.problem import check_shape
-from ooc_chol.eigen.shift_invert import check_budget, check_count, factored, inertia, largest_of, on_side
+from ooc_chol.eigen.shift_invert import check_budget, check_count, check_near, factored, inertia, largest_of, on_side
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, SingularMatrixError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
@@ -77,7 +78,7 @@ def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
         raise ValueError("sigma needs the inverse of A - sigma M, but A is a LinearOperator: give OPinv, which solves with it")
     if call.OPinv is not None:
         return Reduced(replace(made, OPinv=_inverse_of(half, _given(call.OPinv))), half, ())
-    solve, sigma, notes = _factored(call, csc_array(a), csc_array(m), half, largest_of(product, n), budget)
+    solve, sigma, notes = _factored(call, csc_array(a), csc_array(m), half, product, budget)
     return Reduced(replace(made, sigma=sigma, OPinv=solve), half, notes)
 
 
@@ -176,11 +177,19 @@ def _inverse_of(half: Half, solve: _Function) -> _Function:
 
 
 def _factored(
-    call: Any, a: csc_array, m: csc_array, half: Half, scale: float, budget: int | None
+    call: Any, a: csc_array, m: csc_array, half: Half, product: _Function, budget: int | None
 ) -> tuple[_Function, float, tuple[str, ...]]:
-    """The inverse by SuperLU; and sigma, or what was factored for it where that is an eigenvalue; ``scale`` is the largest."""
-    size, mass = (float(abs(each).sum(axis=0).max()) for each in (a, m))
-    sigma = float(call.sigma)
+    """The inverse by SuperLU; and sigma, or what was factored for it where that is an eigenvalue."""
+    n, given, powers = m.shape[0], float(call.sigma), (_power(a), _power(m))
+    a, m = (
+        csc_array((np.ldexp(each.data, by), each.indices, each.indptr), shape=each.shape)
+        for each, by in zip((a, m), powers, strict=True)
+    )
+    power = powers[0] - powers[1]  # of eigenvalues of these two
+    size, mass, scale = (*(float(abs(each).sum(axis=0).max()) for each in (a, m)), largest_of(scaled_product(product, power), n))
+    with np.errstate(over="ignore"):
+        sigma = float(np.ldexp(given, power))
+    check_near(sigma, scale, power)
     unit = max(scale, abs(sigma)) or 1.0
     step, told, best = 0.0, "", None
     while step <= _MOST_SHIFT:
@@ -191,18 +200,24 @@ def _factored(
         told = told or why
         if factor is not None:
             inverse = _inverse_of(half, factor.solve)
-            steepness = largest_of(inverse, m.shape[0]) * unit
+            steepness = largest_of(scaled_product(inverse, powers[1]), n) * unit
             if best is None or steepness < best[0]:
                 best = steepness, factor, inverse, beside
             if steepness <= _MOST_STEEP:
                 break
         step = step * _STEP or _LEAST_SHIFT
     if best is None:
-        raise SingularMatrixError(f"A - {sigma!r} M", told, "take another sigma, or OPinv")
+        raise SingularMatrixError(f"A - {given!r} M", told, "take another sigma, or OPinv")
     _, factor, inverse, beside = best
-    _check_side(call, factor, m.shape[0])
-    note = f"A - {sigma!r} M is singular, or nearly so: the shift that was factored is {beside!r}"
-    return inverse, beside, (note,) if beside != sigma else ()
+    _check_side(call, factor, n)
+    taken = given if beside == sigma else float(np.ldexp(beside, -power))
+    note = f"A - {given!r} M is singular, or nearly so: the shift that was factored is {taken!r}"
+    return scaled_product(inverse, powers[0]), taken, (note,) if beside != sigma else ()
+
+
+def _power(a: csc_array) -> int:
+    """The p for which the largest entry of ``2^p A`` is about 1."""
+    return -int(np.frexp(np.abs(a.data).max(initial=0.0))[1])
 
 
 def _check_side(call: Any, factor: Any, n: int) -> None:

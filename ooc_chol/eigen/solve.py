@@ -399,6 +399,8 @@ def _checked(
     scale = found.scale
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
+        if not scale and residuals.max() > 0:
+            raise RangeError(f"A has values of about {residuals.max():.2g}, which are zero in products of {precision.value}")
         raise _not_converged(found, vectors, residuals, wanted, precision, report.method)
     _warn_of_few_digits(found, wanted, report)
     return Eigenpairs(found.values, vectors, residuals, report, records)

@@ -43,6 +43,8 @@ WAYS = {
     "LOBPCG": lambda a, power: oc.eigsh(a, 3, which="LA", method="lobpcg", **HOST),
     "sigma": lambda a, power: oc.eigsh(a, 3, sigma=np.ldexp(4.5, power), **HOST),
     "sigma of few rows": lambda a, power: oc.eigsh(a, 3, sigma=np.ldexp(4.5, power), ncv=N, **HOST),
+    "M": lambda a, power: oc.eigsh(a, 3, M=scipy.sparse.eye_array(N, format="csr"), **HOST),
+    "M and sigma": lambda a, power: oc.eigsh(a, 3, M=scipy.sparse.eye_array(N, format="csr"), sigma=np.ldexp(4.5, power), **HOST),
     "OPinv": lambda a, power: oc.eigsh(aslinearoperator(a), 3, sigma=np.ldexp(4.5, power), OPinv=solver(power, 4.5)),
     "svds": lambda a, power: oc.svds(a, 3, **HOST),
     "svds of an operator": lambda a, power: oc.svds(aslinearoperator(a), 3),
@@ -104,6 +106,16 @@ def test_operators_with_diagonals_scale_too(power):
     assert np.abs(np.ldexp(pairs.eigenvalues, -power) - 1 - VALUES[-3:]).max() <= 1e-11
     assert pairs.report.scale == pytest.approx(np.ldexp(1 + VALUES[-1], power), rel=1e-9)
     assert np.array_equal(pairs.report.eigenvalues, pairs.eigenvalues)
+
+
+@pytest.mark.parametrize("power", [-1000, -531, -440, 440, 531, 1000])
+@pytest.mark.parametrize("precision", ["FFF", "FDF"])
+def test_products_that_are_zero_in_float32_are_scaled(precision, power):
+    n = 700
+    a = scipy.sparse.diags_array(np.ldexp([-1.0, 2.0, -1.0], power), offsets=[-1, 0, 1], shape=(n, n)).tocsr()
+    pairs = oc.eigsh(a, 3, which="LA", precision=precision, tol=1e-4, **HOST)
+    exact = 2 - 2 * np.cos(np.pi * np.arange(n - 2, n + 1) / (n + 1))
+    assert np.abs(np.ldexp(pairs.eigenvalues, -power) - exact).max() <= 4e-4
 
 
 @pytest.mark.parametrize("power", [-700, 700])

@@ -41,12 +41,13 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[Callable[Arguments, Res
 
 def answer(function: Callable[..., Any], name: str, elsewhere: Mapping[str, str], taken: Sequence[str]) -> str:
     """Text on an argument that a call does not take: what to do without it, or the name that is nearest."""
+    called = function.__name__ if function.__name__ != "__init__" else function.__qualname__.split(".")[-2]
     if name in elsewhere:
-        return f"{function.__name__} has no argument {name}: {elsewhere[name]}"
+        return f"{called} has no argument {name}: {elsewhere[name]}"
     from difflib import get_close_matches  # nearly no process needs it
 
     near = get_close_matches(name, taken)
     path = function.__module__.split(".")
     owner = ".".join(path[:3] if path[1] == "apps" else path[:1])
-    advice = f"did you mean {near[0]}?" if near else f"help({owner}.{function.__name__}) lists those there are"
-    return f"{function.__name__} has no argument {name}; {advice}"
+    advice = f"did you mean {near[0]}?" if near else f"help({owner}.{called}) lists those there are"
+    return f"{called} has no argument {name}; {advice}"

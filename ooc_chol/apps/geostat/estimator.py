@@ -35,6 +35,27 @@ except ImportError as error:
         f"without): {tb.install_hint('sklearn')}"
     ) from error
 
+#: What to do without arguments of scikit-learn's ``GaussianProcessRegressor`` and ``Matern``.
+_ELSEWHERE = {
+    "kernel": "it is called covariance; a Matérn one is smoothness, range, variance and nugget",
+    "nu": "it is called smoothness",
+    "length_scale": "range is length_scale / sqrt(2 * smoothness)",
+    "noise_level": "it is called nugget",
+    "sigma2": "it is called variance",
+    "sill": "it is called variance",
+    "optimizer": "with range and variance given, or fixed='all', nothing is estimated",
+    "n_restarts_optimizer": "starts are chosen from the data: leave it out",
+    "normalize_y": "mean='constant' takes a mean off, and the variance is estimated: leave it out",
+    "copy_X_train": "X is copied: leave it out",
+    "n_targets": "y is one column: leave it out",
+    "random_state": "nothing is random but sample_y, which takes it",
+    "metric": "it is called distance, of longitude and latitude",
+    "tol": "it is called tolerance",
+    "max_iter": "it is called max_evaluations",
+    "device": "it is called devices",
+    "n_jobs": "threads are those of BLAS: leave it out",
+}
+
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -135,6 +156,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
 
+    @tb.answering(_ELSEWHERE)
     def __init__(
         self,
         smoothness: float | Literal["auto", "best", "free"] = 1.5,

@@ -24,6 +24,25 @@ _PASSED_ON = (
     *("work_folder", "callback", "replace", "checkpoint", "devices", "memory_budget", "host_budget", "progress", "trace"),
 )
 
+#: What to do without arguments of other imputers.
+_ELSEWHERE = {
+    "missing_values": "gaps are NaN, or what the mask of fit says",
+    "mask": "give it to fit",
+    "start": "give it to fit",
+    "first_lambda": "give it to fit",
+    "max_iter": "n_lambdas values of lambda have at most max_inner steps each",
+    "max_iters": "n_lambdas values of lambda have at most max_inner steps each",
+    "max_rank": "ranks follow from lambda, which falls by decay n_lambdas times",
+    "rank": "ranks follow from lambda, which falls by decay n_lambdas times",
+    "shrinkage_value": "lambda falls by decay n_lambdas times",
+    "convergence_threshold": "it is called tol",
+    "n_neighbors": "neighbour_graph(places, n_neighbors) makes the graph",
+    "random_state": "nothing is random but what is held out, which is the same each time: leave it out",
+    "verbose": "it is called progress",
+    "device": "it is called devices",
+    "client": "each step needs the whole tensor beside all eigenvectors, in one process: leave it out",
+}
+
 
 class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     """Missing slices, or entries, of matrices at the vertices of a graph: :func:`ooc_chol.impute` as an estimator.
@@ -86,6 +105,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     held_out_: tb.HeldOut | None
     history_: tuple[tb.LambdaRow, ...]
 
+    @tb.answering(_ELSEWHERE)
     def __init__(
         self,
         graph: Any,

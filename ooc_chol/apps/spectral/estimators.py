@@ -15,6 +15,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.estimators import BaseEstimator, ClusterMixin, refuse_gaps
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.habits import OF_ESTIMATORS, OF_PARTITIONS, OF_SEGMENTATIONS
 from ooc_chol.apps.spectral.images.normalized import normalized_cut
 from ooc_chol.apps.spectral.partitions.kway import partition
 from ooc_chol.apps.spectral.results import Partition, Segmentation
@@ -106,6 +107,7 @@ class SpectralPartition(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     labels_: NDArray[np.int32]
     partition_: Partition
 
+    @tb.answering(OF_PARTITIONS | OF_ESTIMATORS | {"vertex_weights": "give them to fit"})
     def __init__(
         self,
         n_parts: int = 2,
@@ -223,6 +225,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     labels_: NDArray[np.int32]
     segmentation_: Segmentation
 
+    @tb.answering(OF_SEGMENTATIONS | OF_ESTIMATORS | {"mask": "give it to fit"})
     def __init__(
         self,
         *,

@@ -39,3 +39,10 @@ OF_SEGMENTATIONS = (
         "channel_axis": "colours are the last axis: leave it out",
     }
 )
+#: Those of estimators: of scikit-learn's, and of the functions beside them.
+OF_ESTIMATORS = {
+    "n_jobs": "threads are those of BLAS: leave it out",
+    "n_init": "clusters are no k-means: leave it out",
+    "assign_labels": "clusters are no k-means: leave it out",
+    "gamma": "give the affinity itself as X, or affinity='nearest_neighbors'",
+}

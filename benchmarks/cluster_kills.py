@@ -11,6 +11,7 @@ import hashlib
 import os
 import random
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -34,8 +35,8 @@ N, NB, VERTICES = 1200, 60, 3000
 WAYS, WEIGHTS, PAUSE_SECONDS = ("kill one", "kill both", "pause one"), (6, 2, 2), 1.0
 #: Seconds within which a run ends, whatever happens.
 MOST_SECONDS = 120.0
-#: A cluster gives up workers that take longer to come again, and Dask a task that ended so many.
-PATIENT = {"distributed.deploy.lost-worker-timeout": "120s", "distributed.scheduler.allowed-failures": 3}
+#: A cluster gives up a worker that is not there so long after it was lost, be it lost once more by then.
+PATIENT = {"distributed.deploy.lost-worker-timeout": "1 day"}
 
 
 class Outcome(NamedTuple):
@@ -140,6 +141,8 @@ def harmed_all(kills: int, seed: int, folder: Path, client: Any) -> Iterator[dic
         line["wrong"] += "sha256" in told and told["sha256"] != right[name]
         line["most_again"] = max(line["most_again"], told.get("again", 0.0))
         line["most_seconds"] = max(line["most_seconds"], told["seconds"])
+        if (point + 1) % 20 == 0:
+            print(f"{point + 1} points", file=sys.stderr, flush=True)
     yield from found.values()
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,15 @@ class _Shared:
     parts: list[range]
     owners: list[str]
     pieces: dict[tuple[str, int], Piece] = field(default_factory=dict)  #: The last of each worker and part, without its rows
+
+
+class _Product(NamedTuple):
+    """What is multiplied, and how."""
+
+    shared: _Shared
+    precision: Precision
+    columns: int  #: For which there is to be room
+    told: Told | None
 
 
 @contextmanager
@@ -90,7 +99,7 @@ class RowsOnCluster(AbstractElsewhere):
         told: Told | None = None,
     ) -> Callable[[NDArray[Any]], NDArray[Any]]:
         shared, order = self._shared(operator), operator.matrix.order
-        multiply = partial(self._multiplied, shared, precision, columns, told)
+        multiply = partial(self._multiplied, _Product(shared, precision, columns, told))
         if order is None or is_packed_order:
             return multiply
         numbers, dtype = inverse(order), precision.storage
@@ -246,37 +255,28 @@ class RowsOnCluster(AbstractElsewhere):
 
     # products
 
-    def _multiplied(
-        self, shared: _Shared, precision: Precision, columns: int, told: Told | None, x: NDArray[Any]
-    ) -> NDArray[Any]:
+    def _multiplied(self, product: _Product, x: NDArray[Any]) -> NDArray[Any]:
         """All rows of a product."""
-        since = time.perf_counter()
+        since, storage = time.perf_counter(), product.precision.storage
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            x = np.ascontiguousarray(x, dtype=precision.storage)
-        y = np.zeros((shared.operator.shape[0], x.shape[1]), precision.storage)
+            x = np.ascontiguousarray(x, dtype=storage)
+        y = np.zeros((product.shared.operator.shape[0], x.shape[1]), storage)
         if y.size and x.size:
             with self._answering():
-                asked_anew(partial(self._multiply, shared, precision, columns, told, x, y))
+                asked_anew(partial(self._multiply, product, x, y))
+            self._products += 1
         self._seconds += time.perf_counter() - since
-        self._products += 1
         return y
 
-    def _multiply(
-        self,
-        shared: _Shared,
-        precision: Precision,
-        columns: int,
-        told: Told | None,
-        x: NDArray[Any],
-        y: NDArray[Any],
-    ) -> None:
+    def _multiply(self, product: _Product, x: NDArray[Any], y: NDArray[Any]) -> None:
         """Make all rows of ``y``; ``WorkersLeftError`` where that is to be tried again."""
+        shared = product.shared
         self._tries += 1
         self._place()
         given = self._client.submit(kept, x, pure=False, priority=1)
         futures = {}
         for address in dict.fromkeys(shared.owners):
-            wanted = Wanted(shared.number, precision, columns, self._keys(address))
+            wanted = Wanted(shared.number, product.precision, product.columns, self._keys(address))
             futures[address] = self._submit(address, multiply_rows, self._held[address], wanted, given)
             self._sent_bytes += x.nbytes
         slowest, blocks, rows_done = 0.0, shared.operator.matrix.blocks.blocks, 0
@@ -293,8 +293,8 @@ class RowsOnCluster(AbstractElsewhere):
                 rows_done += len(piece.y)
                 self._returned_bytes += piece.y.nbytes
                 shared.pieces[address, piece.part] = piece._replace(y=piece.y[:0].copy())
-            if told is not None:
-                told(rows_done, len(y))
+            if product.told is not None:
+                product.told(rows_done, len(y))
         self._worker_seconds += slowest
 
     # asking

@@ -86,7 +86,8 @@ def test_sources_are_packed_here_and_sent(two_workers, tmp_path):
     assert np.array_equal(y, oc.multiply(a, vectors(a))) and y.report.cluster.matrix_bytes == 0
     empty = scipy.sparse.csr_array((3, 2))
     assert not check_bits(empty, np.ones((2, 2)), two_workers).bytes.executed.get("x", 0)
-    assert oc.multiply(a, np.ones((7, 0)), client=two_workers).shape == (40, 0)
+    none = oc.multiply(a, np.ones((7, 0)), client=two_workers)
+    assert none.shape == (40, 0) and none.report.cluster.products == none.report.cluster.repeated == 0
 
 
 def test_operators_and_orders_are_those_of_one_machine(two_workers):
@@ -202,6 +203,29 @@ def test_a_worker_that_dies_at_some_moment_changes_no_bit(client, packed):
         dying.start()
         check_bits(packed, vectors(packed), client)
         dying.join()
+
+
+def deadly(*_: object) -> None:
+    """What the system does to a worker that takes too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_that_die_of_every_product_end_the_call(client, packed, monkeypatch):
+    monkeypatch.setattr(products, "multiply_rows", deadly)
+    with pytest.raises(oc.errors.ClusterError, match=r"workers? left while they were asked"):
+        oc.multiply(packed, vectors(packed), client=client)
+
+
+def test_workers_that_are_paused_are_an_error_with_their_memory(client, packed, monkeypatch):
+    monkeypatch.setattr(waiting, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.1)
+    client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_pause_fraction", 1e-6))
+    until = time.monotonic() + AGAIN_SECONDS
+    while any(each["status"] != "paused" for each in client.scheduler_info(n_workers=-1)["workers"].values()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    with pytest.raises(oc.errors.ClusterError, match="Dask has paused 2 of 2 workers"):
+        oc.multiply(packed, vectors(packed), client=client)
 
 
 def test_a_connection_that_is_lost_is_an_error_with_advice(two_workers, packed, monkeypatch):

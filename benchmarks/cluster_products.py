@@ -1,0 +1,63 @@
+"""Eigenpairs of a random graph on two workers of this machine, beside one process with as many threads.
+
+The graph is R-MAT, packed in a file that all read. Calls take turns. A line has seconds of whole calls and seconds of processors,
+of the process that calls and of workers together, which other load of the machine does not change; and of the cluster what a
+product took its slowest worker, and what it waited beside.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ooc_chol as oc
+from benchmarks.running import Options
+
+FOLDER, NAME = "cluster", "products"
+
+
+def processor_seconds(client: Any = None) -> float:
+    """Seconds of processors of this process, and of all workers."""
+    return time.process_time() + (0.0 if client is None else sum(client.run(time.process_time).values()))
+
+
+def timed(path: Path, k: int, client: Any) -> tuple[oc.Eigenpairs, dict[str, float]]:
+    """Pairs, and what they took."""
+    began, used = time.perf_counter(), processor_seconds(client)
+    where = {"devices": "host:0"} if client is None else {"client": client}
+    pairs = oc.eigsh(str(path), k, block=4, ncv=k + 48, **where)
+    seconds, used = time.perf_counter() - began, processor_seconds(client) - used
+    told = {"seconds": seconds, "processor_seconds": used}
+    if (done := pairs.report.cluster) is not None:
+        told |= {"products": done.products, "worker_ms": 1e3 * done.worker_seconds / done.products}
+        told |= {"beside_ms": 1e3 * done.network_seconds / done.products}
+        told |= {"sent_bytes": done.sent_bytes, "returned_bytes": done.returned_bytes, "matrix_bytes": done.matrix_bytes}
+    return pairs, told
+
+
+TAKES = {"scale": 18, "k": 4, "repeats": 3}
+
+
+def run(options: Options) -> int:
+    """Measure, and tell; status 1 where bits differ."""
+    with tempfile.TemporaryDirectory() as folder, oc.open_cluster("local:2") as client:
+        path = Path(folder, "graph.oocsr")
+        with oc.block_csr(oc.testing.rmat(options.scale), store=path) as graph:
+            facts = {"n": graph.shape[0], "entries": graph.nnz, "blocks": len(graph.blocks.blocks), "nbytes": graph.nbytes}
+        calls: dict[str, list[dict[str, float]]] = {"one": [], "cluster": []}
+        for _ in range(options.repeats):
+            one, told = timed(path, options.k, None)
+            calls["one"].append(told)
+            there, told = timed(path, options.k, client)
+            calls["cluster"].append(told)
+            same = all(np.array_equal(*each) for each in zip(one, there, strict=True))
+    for name, lines in calls.items():
+        middle = {key: statistics.median(each[key] for each in lines) for key in lines[0]}
+        print(name, *(f"{key} {value:.4g}" for key, value in middle.items()))
+    options.write({"case": "cluster products", **facts, "k": options.k, "passes": one.report.passes, "same_bits": same, **calls})
+    return int(not same)

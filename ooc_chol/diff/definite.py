@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, final
 
 import numpy as np
@@ -18,13 +17,11 @@ from ooc_chol.calls.options import documented
 from ooc_chol.diff.factor_cache import CACHE
 from ooc_chol.diff.factors import triangular_solve
 from ooc_chol.diff.fronts import fronts_of
-from ooc_chol.diff.memory import Array, IndexArray, is_cupy
+from ooc_chol.diff.memory import Array, current, is_cupy, module_of
 from ooc_chol.diff.multifrontal import factored, jets, log_determinant, pulled_factor, selected_inverse_of
 from ooc_chol.diff.ops import AbstractOp, Apply, run
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_definite_pattern, symmetric
-
-Vectors = NDArray[np.float64]
 
 
 class AbstractDefiniteOp(AbstractOp):
@@ -61,7 +58,7 @@ class LogDet(AbstractDefiniteOp):
         return ()
 
     def forward(self, values: Array) -> Array:
-        return _like(np.asarray(log_determinant(CACHE.eliminated(self.pattern, values))), values)
+        return log_determinant(CACHE.eliminated(self.pattern, values), values).astype(values.dtype)
 
     def pulled(self, apply: Apply, given: Sequence[Any], at: int, g: Any) -> Any:
         return g * apply(SelectedInverse(self.pattern), *given)
@@ -109,7 +106,10 @@ class CholeskyFactor(AbstractDefiniteOp):
     def forward(self, values: Array, *directions: Array) -> Array:
         eliminated = _eliminated(self.pattern, values, directions)
         _, places = fronts_of(self.pattern).factor_pattern()
-        return _like(np.concatenate([np.zeros(0), *(each.lower[-1].ravel() for each in eliminated)])[places], values)
+        if not eliminated:
+            return values.copy()
+        with current(values):
+            return _like(np.concatenate([each.lower[-1].ravel() for each in eliminated])[places.on(values)], values)
 
     def pulled(self, apply: Apply, given: Sequence[Any], at: int, g: Any) -> Any:
         others = given if at == 0 else (*given[:at], *given[at + 1 :])
@@ -134,8 +134,9 @@ class PulledFactor(AbstractDefiniteOp):
         *directions, cotangent = given
         fronts = fronts_of(self.pattern)
         eliminated = _eliminated(self.pattern, values, directions)
-        of_fronts = np.zeros(fronts.factor_size)
-        of_fronts[fronts.factor_pattern()[1]] = _on_host(cotangent)
+        with current(values):
+            of_fronts = module_of(values).zeros(fronts.factor_size)
+            of_fronts[fronts.factor_pattern()[1].on(values)] = cotangent
         return _like(pulled_factor(fronts, eliminated, of_fronts), values)
 
     def pulled(self, apply: Apply, given: Sequence[Any], at: int, g: Any) -> Any:
@@ -157,18 +158,13 @@ def _eliminated(pattern: Pattern, values: Array, directions: Sequence[Array]) ->
     for direction in directions:
         pattern.check_values(direction, "a direction")
     CACHE.eliminated(pattern, values)  # refuses what is not positive definite
-    parts = (symmetric(pattern, _on_host(each)) for each in (values, *directions))
+    parts = (symmetric(pattern, each.astype(np.float64)) for each in (values, *directions))
     return factored(fronts_of(pattern), jets(*parts))
 
 
-def _on_host(values: Array) -> Vectors:
-    return np.asarray(values.get() if is_cupy(values) else values, np.float64)
-
-
-def _like(x: Vectors, values: Array) -> Array:
-    """Convert a result of the host to the type and memory of the values."""
-    narrow = x.astype(values.dtype)
-    return import_module("ooc_chol.kernels.cuda.direct").to_device(narrow, values) if is_cupy(values) else narrow
+def _like(x: Array, values: Array) -> Array:
+    """A result of the type of the values; of a matrix without entries in their memory, too."""
+    return x.astype(values.dtype) if x.size else values.copy()
 
 
 def logdet(pattern: Pattern, values: Any, *, apply: Apply = run) -> Any:
@@ -201,9 +197,10 @@ def logdet(pattern: Pattern, values: Any, *, apply: Apply = run) -> Any:
 
     Notes
     -----
-    The order of elimination is SuperLU's minimum degree, found once for a pattern. Factors are made on the host, in float64; that
-    of the last values is kept, as for :func:`solve`. Entries of the inverse come from the recurrence of Takahashi et al. (1973),
-    in about the time of the factor. A counts as ``(A + A.T) / 2``: gradients are symmetric, and each entry counts by itself.
+    The order of elimination is SuperLU's minimum degree, found once for a pattern. Factors are made where the values are, in
+    float64; that of the last values is kept, as for :func:`solve`. Entries of the inverse come from the recurrence of Takahashi
+    et al. (1973), in about the time of the factor. A counts as ``(A + A.T) / 2``: gradients are symmetric, and each entry counts
+    by itself.
 
     Examples
     --------
@@ -311,5 +308,5 @@ def sample(pattern: Pattern, values: Any, z: Any, *, apply: Apply = run) -> Any:
     """
     of_l, lower, _ = cholesky(pattern, values, apply=apply)
     x = triangular_solve(of_l, lower, z, trans=True, apply=apply)
-    places = fronts_of(pattern).position
-    return x[IndexArray(places.copy()).on(x) if is_cupy(x) else places]
+    fronts = fronts_of(pattern)
+    return x[fronts.places.on(x) if is_cupy(x) else fronts.position]

@@ -108,7 +108,7 @@ class FactorCache:
         self._keep = keep
         self._kept: OrderedDict[tuple[Pattern, Assume, str, int | None], Factor] = OrderedDict()
         self._symbolic: OrderedDict[Pattern, Any] = OrderedDict()
-        self._eliminated: OrderedDict[Pattern, tuple[Array, Any]] = OrderedDict()
+        self._eliminated: OrderedDict[tuple[Pattern, int | None], tuple[Array, Any]] = OrderedDict()
         self._plans: Any = None  # of cuDSS, once it was asked
         self._lock = new_rlock()
         self.factored = 0  #: Matrices that were factored
@@ -149,15 +149,16 @@ class FactorCache:
         from ooc_chol.diff.multifrontal import factored
 
         pattern.check_values(values)
-        on_host = np.array(values.get() if is_cupy(values) else values)
+        key = pattern, device_of(values)
         with self._lock:
-            known = self._eliminated.get(pattern)
-            if known is None or known[0].dtype != on_host.dtype or not np.array_equal(known[0], on_host):
-                check_definite(pattern, on_host)
-                known = on_host, factored(fronts_of(pattern), symmetric(pattern, on_host.astype(np.float64))[None])
+            known = self._eliminated.get(key)
+            if known is None or known[0].dtype != values.dtype or not bool((known[0] == values).all()):
+                check_definite(pattern, values)
+                kept = values.copy()
+                known = kept, factored(fronts_of(pattern), symmetric(pattern, kept.astype(np.float64))[None])
                 self.factored += 1
-                self._eliminated[pattern] = known
-            self._eliminated.move_to_end(pattern)
+                self._eliminated[key] = known
+            self._eliminated.move_to_end(key)
             while len(self._eliminated) > self._keep:
                 self._eliminated.popitem(last=False)
             return known[1]

@@ -7,14 +7,15 @@ in the tree are padded to one size, so that NumPy works on all of them at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, triu
 
-from ooc_chol.diff.memory import index_type
+from ooc_chol.diff.memory import Array, IndexArray, cuda_values, device_of, index_type
 from ooc_chol.diff.pattern import Pattern, trusted
 from ooc_chol.eigen.factor_size import CountedTree, counted_tree, elimination_order
 
@@ -36,6 +37,17 @@ class Link(NamedTuple):
     children: Places  #: (count,) which of that batch
     parents: Places  #: (count,) which of the parents' batch, one for each child
     places: Places  #: (count, child's rest) rows of the parent's front that the child's rest belongs to
+
+    def turns(self) -> list[Link]:
+        """The same in parts, in each of which no front has two children."""
+        order = np.argsort(self.parents, kind="stable")
+        ascending = self.parents[order]
+        turn = np.empty(order.size, np.int64)
+        turn[order] = np.arange(order.size) - np.searchsorted(ascending, ascending)
+        return [
+            Link(self.child, *(each[turn == number] for each in (self.children, self.parents, self.places)))
+            for number in range(int(turn.max(initial=0)) + 1)
+        ]
 
 
 @final
@@ -77,14 +89,29 @@ class Fronts:
         low, high = np.minimum(low, high), np.maximum(low, high)
         keys = _rows_of_fronts(tree, low, high)
         self.batches = _batches(tree, keys, columns, low, high)
-        self._factor_pattern: tuple[Pattern, NDArray[Any]] | None = None
+        self._factor_pattern: tuple[Pattern, IndexArray] | None = None
+        self._copies: dict[int, list[Batch]] = {}
+
+    def on(self, like: Array) -> list[Batch]:
+        """The batches with their places in the memory of an array, copied once to each device; links are in turns there."""
+        device = device_of(like)
+        if device is None:
+            return self.batches
+        if device not in self._copies:
+            self._copies[device] = [_copied(batch, like) for batch in self.batches]
+        return self._copies[device]
+
+    @cached_property
+    def places(self) -> IndexArray:
+        """Place of each row in the order of elimination."""
+        return IndexArray(self.position.copy())
 
     @property
     def factor_size(self) -> int:
         """Numbers of all eliminated columns, zeros and padding included."""
         return sum(batch.count * (batch.width + batch.rest) * batch.width for batch in self.batches)
 
-    def factor_pattern(self) -> tuple[Pattern, NDArray[Any]]:
+    def factor_pattern(self) -> tuple[Pattern, IndexArray]:
         """Where L has entries, and their places among the eliminated columns of all fronts, batch after batch."""
         if self._factor_pattern is None:
             kind = index_type(self.factor_size)
@@ -102,8 +129,17 @@ class Fronts:
             matrix = csr_array((places, (rows, columns)), shape=(self.n, self.n))  # sorts rows; no place comes twice
             matrix.sort_indices()
             pattern = trusted(matrix.indptr, matrix.indices, (self.n, self.n), "the factor")
-            self._factor_pattern = pattern, np.asarray(matrix.data)
+            self._factor_pattern = pattern, IndexArray(np.asarray(matrix.data))
         return self._factor_pattern
+
+
+def _copied(batch: Batch, like: Array) -> Batch:
+    """A batch in the memory of a device."""
+    copied = cuda_values().copied
+    turns = [turn for link in batch.links for turn in link.turns()]
+    links = [Link(turn.child, *(copied(each, like) for each in turn[1:])) for turn in turns]
+    arrays = {name: copied(getattr(batch, name), like) for name in ("columns", "entries", "at")}
+    return replace(batch, **arrays, links=links)
 
 
 def _filled(batch: Batch) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, TypeAlias, final
 
@@ -24,6 +25,16 @@ def device_of(array: Array) -> int | None:
 def is_cupy(array: Array) -> bool:
     """Tell whether an object is an array of CuPy, which is not imported for that."""
     return type(array).__module__.partition(".")[0] == "cupy"
+
+
+def module_of(like: Array) -> Any:
+    """NumPy, or CuPy for an array of its own: what makes arrays beside it."""
+    return np if device_of(like) is None else cuda_values().cp
+
+
+def current(like: Array) -> AbstractContextManager[Any]:
+    """A block in which the device of an array is current."""
+    return nullcontext() if device_of(like) is None else like.device
 
 
 def cuda_values() -> Any:

@@ -7,16 +7,18 @@ is set. With k = 0 these are plain numbers, and no work is added.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from ooc_chol.diff.fronts import Batch, Fronts
+from ooc_chol.diff.memory import current, is_cupy, module_of
 from ooc_chol.errors import NotPositiveDefiniteError
 
-Numbers = NDArray[np.float64]
+#: Numbers of float64, of NumPy or of CuPy.
+Numbers: TypeAlias = Any
 
 _UNIT = float(np.finfo(np.float64).eps) / 2
 
@@ -51,31 +53,41 @@ class Eliminated(NamedTuple):
 
 def jets(values: Numbers, *directions: Numbers) -> Numbers:
     """``A + e_1 G_1 + ...``, (2**k, nnz)."""
-    found = np.zeros((1 << len(directions), values.size))
-    found[0] = values
-    for i, direction in enumerate(directions):
-        found[1 << i] = direction
+    with current(values):
+        found = module_of(values).zeros((1 << len(directions), values.size))
+        found[0] = values
+        for i, direction in enumerate(directions):
+            found[1 << i] = direction
     return found
 
 
 def factored(fronts: Fronts, values: Numbers) -> list[Eliminated]:
-    """L of a symmetric matrix. Shapes: ``values`` (2**k, nnz). Raises ``NotPositiveDefiniteRowError``."""
+    """L of a symmetric matrix, where its values are. Shapes: ``values`` (2**k, nnz). Raises ``NotPositiveDefiniteRowError``."""
+    with current(values):
+        return _factored(fronts, values)
+
+
+def _factored(fronts: Fronts, values: Numbers) -> list[Eliminated]:
     done: list[Eliminated] = []
     left: dict[int, Numbers] = {}
+    xp, batches = module_of(values), fronts.on(values)
+    add = _add_turn if is_cupy(values) else np.add.at
     diagonal = _diagonal(fronts, values[0])
-    for number, batch in enumerate(fronts.batches):
+    for number, batch in enumerate(batches):
         w, edge = batch.width, batch.edge
-        front = np.zeros((len(values), batch.count, edge, edge))
+        front = xp.zeros((len(values), batch.count, edge, edge))
         for coefficient, numbers in zip(front, values, strict=True):
             coefficient.reshape(-1)[batch.at] = numbers[batch.entries]
-        front[0][:, np.arange(w), np.arange(w)] += batch.columns < 0
+        own = xp.arange(w)
+        front[0][:, own, own] += batch.columns < 0
         for link in batch.links:
             at = (link.parents[:, None, None] * edge + link.places[:, :, None]) * edge + link.places[:, None, :]
             for coefficient, child in zip(front, left[link.child], strict=True):
-                np.add.at(coefficient.reshape(-1), at.reshape(-1), child[link.children].reshape(-1))
-            if fronts.batches[link.child].parent == number:
-                del left[link.child]
-        triangle, inverse = _cholesky(front[:, :, :w, :w], batch, diagonal)
+                add(coefficient.reshape(-1), at.reshape(-1), child[link.children].reshape(-1))
+        for child in {link.child for link in batch.links}:
+            if batches[child].parent == number:
+                del left[child]
+        triangle, inverse = _cholesky(front[:, :, :w, :w], fronts.batches[number], batch, diagonal)
         below = product(front[:, :, w:-1, :w], transposed(inverse))
         if batch.parent >= 0:
             left[number] = front[:, :, w:-1, w:-1] - product(below, transposed(below))
@@ -83,9 +95,16 @@ def factored(fronts: Fronts, values: Numbers) -> list[Eliminated]:
     return done
 
 
-def log_determinant(done: list[Eliminated]) -> float:
-    """The logarithm of the determinant of A."""
-    return 2.0 * sum(float(np.log(np.diagonal(each.lower[0], axis1=1, axis2=2)).sum()) for each in done)
+def _add_turn(numbers: Numbers, at: Any, more: Numbers) -> None:
+    """Add to places, of which only those that nobody reads are there twice: in a fixed order, without atomic operations."""
+    numbers[at] += more
+
+
+def log_determinant(done: list[Eliminated], values: Numbers) -> Numbers:
+    """The logarithm of the determinant of A, () in the memory of its values."""
+    with current(values):
+        halves = (np.log(np.diagonal(each.lower[0], axis1=1, axis2=2)).sum() for each in done)
+        return module_of(values).asarray(2.0 * sum(halves, start=0.0))
 
 
 def selected_inverse_of(fronts: Fronts, done: list[Eliminated]) -> Numbers:
@@ -102,7 +121,7 @@ def selected_inverse_of(fronts: Fronts, done: list[Eliminated]) -> Numbers:
 def pulled_factor(fronts: Fronts, done: list[Eliminated], cotangent: Numbers) -> Numbers:
     """The last coefficient of the cotangent of A for one of L, by Smith (1995). Shapes: ``cotangent`` (factor_size,)."""
     ends = np.cumsum([each.lower[0].size for each in done])
-    parts = {id(each): part for each, part in zip(done, np.split(cotangent, ends[:-1]), strict=True)}
+    parts = {id(each): cotangent[end - each.lower[0].size : end] for each, end in zip(done, ends.tolist(), strict=True)}
 
     def pulled(batch: Batch, each: Eliminated, rest: Numbers) -> tuple[Numbers, Numbers]:
         w = batch.width
@@ -121,23 +140,31 @@ def pulled_factor(fronts: Fronts, done: list[Eliminated], cotangent: Numbers) ->
 
 def _from_the_root(fronts: Fronts, done: list[Eliminated], columns_of: Any) -> Numbers:
     """Make symmetric fronts, parents first, each of what its parent has of its rest; return what stands at the entries of A."""
-    found = np.zeros(fronts.nnz)
+    if not done:
+        return np.zeros(fronts.nnz)
+    with current(done[0].lower):
+        return _made_from_the_root(fronts, done, columns_of)
+
+
+def _made_from_the_root(fronts: Fronts, done: list[Eliminated], columns_of: Any) -> Numbers:
+    xp, batches = module_of(done[0].lower), fronts.on(done[0].lower)
+    found = xp.zeros(fronts.nnz)
     rests: dict[int, Numbers] = {}
-    for number in range(len(fronts.batches) - 1, -1, -1):
-        batch, each = fronts.batches[number], done[number]
+    for number in range(len(batches) - 1, -1, -1):
+        batch, each = batches[number], done[number]
         w, edge = batch.width, batch.edge
-        front = np.zeros((len(each.lower), batch.count, edge, edge))
+        front = xp.zeros((len(each.lower), batch.count, edge, edge))
         if batch.rest:
             front[:, :, w:-1, w:-1] = rests.pop(number)
         triangle, below = columns_of(batch, each, front[:, :, w:-1, w:-1])
         front[:, :, :w, :w], front[:, :, w:-1, :w], front[:, :, :w, w:-1] = triangle, below, transposed(below)
         found[batch.entries] = front[-1].reshape(-1)[batch.at]
         for link in batch.links:
-            child = fronts.batches[link.child]
+            child = batches[link.child]
             if child.rest:
                 at = (link.parents[:, None, None] * edge + link.places[:, :, None]) * edge + link.places[:, None, :]
                 if link.child not in rests:
-                    rests[link.child] = np.zeros((len(front), child.count, child.rest, child.rest))
+                    rests[link.child] = xp.zeros((len(front), child.count, child.rest, child.rest))
                 for coefficient, into in zip(front, rests[link.child], strict=True):
                     into[link.children] = coefficient.reshape(-1)[at]
     return found
@@ -149,7 +176,7 @@ def _from_the_root(fronts: Fronts, done: list[Eliminated], columns_of: Any) -> N
 def product(a: Numbers, b: Numbers) -> Numbers:
     """``a @ b``."""
     if len(a) == 1:
-        return np.asarray(np.matmul(a, b))
+        return np.matmul(a, b)
     half = len(a) // 2
     return np.concatenate([product(a[:half], b[:half]), product(a[:half], b[half:]) + product(a[half:], b[:half])])
 
@@ -159,25 +186,35 @@ def transposed(a: Numbers) -> Numbers:
     return a.swapaxes(-1, -2)
 
 
-def _cholesky(a: Numbers, batch: Batch, diagonal: Numbers) -> tuple[Numbers, Numbers]:
-    """L of symmetric matrices, whose upper triangles are not read, and its inverse."""
+def _cholesky(a: Numbers, batch: Batch, there: Batch, diagonal: Numbers) -> tuple[Numbers, Numbers]:
+    """L of symmetric matrices, whose upper triangles are not read, and its inverse; ``there`` is the batch in their memory."""
     if len(a) > 1:
         half = len(a) // 2
-        lower, inverse = _cholesky(a[:half], batch, diagonal)
+        lower, inverse = _cholesky(a[:half], batch, there, diagonal)
         change = np.tril(a[half:])
         change = change + transposed(np.tril(change, -1))
         more = product(lower, _halved(_lower(product(product(inverse, change), transposed(inverse)))))
         return np.concatenate([lower, more]), np.concatenate([inverse, -product(product(inverse, more), inverse)])
-    lower = np.tril(a)
+    triangles = import_module("ooc_chol.kernels.cuda.batch").triangles_of if is_cupy(a) else _triangles_of
+    lower, inverse, failed = triangles(np.tril(a[0]))
+    if failed is not None:
+        front, column = failed
+        matrix = a[0, front]
+        _refuse(matrix.get() if is_cupy(matrix) else matrix, batch, front, column)
+    _check_pivots(lower, batch, there, diagonal)
+    return lower[None], inverse[None]
+
+
+def _triangles_of(lower: Numbers) -> tuple[Numbers, Numbers, tuple[int, int] | None]:
+    """L in place of lower triangles, its inverse, and which matrix has no positive pivot in which column."""
     inverse = np.empty_like(lower)
-    for i, matrix in enumerate(lower[0]):
+    for i, matrix in enumerate(lower):
         *_, info = dpotrf(matrix.T, lower=0, overwrite_a=1, clean=0)  # a row of NumPy's is a column of LAPACK's
         if info:
-            _refuse(a[0, i], batch, i, info - 1)
-        inverse[0, i] = matrix
-        dtrtri(inverse[0, i].T, lower=0, overwrite_c=1)
-    _check_pivots(lower[0], batch, diagonal)
-    return lower, inverse
+            return lower, inverse, (i, int(info) - 1)
+        inverse[i] = matrix
+        dtrtri(inverse[i].T, lower=0, overwrite_c=1)
+    return lower, inverse, None
 
 
 def _lower(a: Numbers) -> Numbers:
@@ -186,7 +223,7 @@ def _lower(a: Numbers) -> Numbers:
 
 def _halved(a: Numbers) -> Numbers:
     """Matrices with half their diagonals."""
-    at = np.arange(a.shape[-1])
+    at = module_of(a).arange(a.shape[-1])
     a[..., at, at] /= 2
     return a
 
@@ -196,8 +233,8 @@ def _halved(a: Numbers) -> Numbers:
 
 def _diagonal(fronts: Fronts, values: Numbers) -> Numbers:
     """The diagonal of A, and a 0 for padding."""
-    diagonal = np.zeros(fronts.n + 1)
-    for batch in fronts.batches:
+    diagonal = module_of(values).zeros(fronts.n + 1)
+    for batch in fronts.on(values):
         row = batch.at // batch.edge % batch.edge
         own = np.flatnonzero(row == batch.at % batch.edge)
         diagonal[batch.columns[batch.at[own] // batch.edge**2, row[own]]] = values[batch.entries[own]]
@@ -205,13 +242,13 @@ def _diagonal(fronts: Fronts, values: Numbers) -> Numbers:
     return diagonal
 
 
-def _check_pivots(lower: Numbers, batch: Batch, diagonal: Numbers) -> None:
+def _check_pivots(lower: Numbers, batch: Batch, there: Batch, diagonal: Numbers) -> None:
     """Refuse pivots that are rounding errors of what was subtracted."""
     pivots = np.diagonal(lower, axis1=1, axis2=2) ** 2
     least = max(64.0, np.sqrt(diagonal.size)) * _UNIT
-    wrong = ~(pivots > least * diagonal[batch.columns])  # NaN, too: sums of finite numbers may be none
-    if wrong.any():
-        front, column = np.argwhere(wrong)[0]
+    wrong = ~(pivots > least * diagonal[there.columns])  # NaN, too: sums of finite numbers may be none
+    if bool(wrong.any()):
+        front, column = np.argwhere(wrong)[0].tolist()
         raise _error(batch, int(front), int(column), float(pivots[front, column]))
 
 

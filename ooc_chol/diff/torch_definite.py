@@ -40,7 +40,7 @@ def logdet(A: CSR) -> Tensor:
 
     Notes
     -----
-    A counts as ``(A + A.T) / 2``: gradients are symmetric, and each entry counts by itself. The factor is made on the host, in
+    A counts as ``(A + A.T) / 2``: gradients are symmetric, and each entry counts by itself. The factor is made where A is, in
     float64, and kept for derivatives and for equal values, as that of :func:`solve`. ``vmap`` over values factors one matrix
     after the other.
 

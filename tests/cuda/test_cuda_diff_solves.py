@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, eye_array
 
 import ooc_chol as oc
 from ooc_chol import diff
 from ooc_chol.diff import vjp
+from ooc_chol.errors import NotPositiveDefiniteError
 from tests.host.diff_solve_matrices import backward_error, entries, poisson, regular
-from tests.inside.diff import SelectedInverse, Solve, TriangularSolve
+from tests.inside.diff import CACHE, CholeskyFactor, SelectedInverse, Solve, TriangularSolve
 
 pytestmark = pytest.mark.cuda(n=1)
 
@@ -109,17 +111,57 @@ def test_eigenvalues_come_back_to_the_device() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_positive_definite_matrices_are_computed_on_the_host_and_come_back(dtype: Any) -> None:
-    pattern, values = entries(poisson(8))
-    arrays = [values.astype(dtype), np.random.default_rng(0).standard_normal((64, 2)).astype(dtype)]
+@pytest.mark.parametrize("side", [8, 70])
+def test_positive_definite_matrices_are_factored_where_they_are(side: int, dtype: Any) -> None:
+    """As on the host, with fronts that are factored together and fronts that are not; the same bits every time."""
+    pattern, values = entries(csr_array(poisson(side) + 0.1 * eye_array(side**2)))
+    arrays = [values.astype(dtype), np.random.default_rng(0).standard_normal((side**2, 2)).astype(dtype)]
     v, z = _on_device(*arrays)
-    pairs = [
-        (diff.logdet(pattern, v), diff.logdet(pattern, arrays[0])),
-        (diff.selected_inverse(pattern, v), diff.selected_inverse(pattern, arrays[0])),
-        (diff.cholesky(pattern, v)[1], diff.cholesky(pattern, arrays[0])[1]),
-        (diff.sample(pattern, v, z), diff.sample(pattern, *arrays)),
-        (vjp(SelectedInverse(pattern), (v,), v)[0], vjp(SelectedInverse(pattern), (arrays[0],), arrays[0])[0]),
-    ]
-    for one, other in pairs:
-        assert one.dtype == other.dtype == dtype
-        assert float(np.abs(one.get() - other).max()) <= (1e-12 if dtype == np.float64 else 1e-5) * np.abs(other).max()
+
+    def everything(v: Any, z: Any) -> list[Any]:
+        CACHE.clear()
+        return [
+            diff.logdet(pattern, v),
+            diff.selected_inverse(pattern, v),
+            diff.cholesky(pattern, v)[1],
+            diff.sample(pattern, v, z),
+            vjp(SelectedInverse(pattern), (v,), v)[0],
+            vjp(CholeskyFactor(pattern), (v,), diff.cholesky(pattern, v)[1])[0],
+        ]
+
+    found, again, expected = everything(v, z), everything(v, z), everything(*arrays)
+    for one, other, wanted in zip(found, again, expected, strict=True):
+        assert one.dtype == wanted.dtype == dtype and one.device == v.device
+        assert one.get().tobytes() == other.get().tobytes()
+        assert float(np.abs(one.get() - wanted).max()) <= (1e-11 if dtype == np.float64 else 1e-5) * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("side", [6, 80])
+def test_what_is_not_positive_definite_names_its_row_as_on_the_host(side: int) -> None:
+    pattern, values = entries(poisson(side))
+    middle = (side // 2) * side + side // 2
+    values[pattern.diagonal_places[middle]] = -1.0
+    with pytest.raises(NotPositiveDefiniteError) as wanted:
+        diff.logdet(pattern, values)
+    with pytest.raises(NotPositiveDefiniteError) as told:
+        diff.logdet(pattern, *_on_device(values))
+    assert told.value.row == wanted.value.row
+    assert told.value.pivot == pytest.approx(wanted.value.pivot, rel=1e-6)
+
+
+def test_torch_on_a_gpu_differentiates_a_log_determinant_there() -> None:
+    import torch
+
+    import ooc_chol.diff.torch as sparse
+
+    a = csr_array(poisson(40) + 0.1 * eye_array(1600))
+    gradients = []
+    for device in ("cpu", "cuda"):
+        matrix = sparse.CSR.of(a).to(device).detach().requires_grad_()
+        value = sparse.logdet(matrix)
+        assert value.device.type == device
+        value.backward()
+        gradients.append((float(value), matrix.grad.values.cpu()))
+    (one, of_one), (other, of_other) = gradients
+    assert one == pytest.approx(other, rel=1e-13)
+    assert torch.allclose(of_one, of_other, rtol=1e-11, atol=1e-13)

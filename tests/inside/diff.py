@@ -3,7 +3,7 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.diff.definite": ("LogDet", "SelectedInverse"),
+    "ooc_chol.diff.definite": ("CholeskyFactor", "LogDet", "SelectedInverse"),
     "ooc_chol.diff.factor_cache": ("CACHE", "Factor", "FactorCache"),
     "ooc_chol.diff.factors": ("Solve", "TriangularSolve"),
     "ooc_chol.diff.fronts": ("fronts_of",),

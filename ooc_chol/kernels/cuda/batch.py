@@ -21,6 +21,8 @@ _runtime = cp.cuda.runtime
 #: Row-major lower is, for cuSOLVER and cuBLAS, column-major upper.
 _UPPER = cublas.CUBLAS_FILL_MODE_UPPER
 _ONE = np.array(1.0)
+#: Rows up to which matrices are factored together.
+_TOGETHER = 96
 
 
 @final
@@ -56,7 +58,7 @@ class CudaBatch(AbstractBatchKernels):
         if not stack.size:
             return stack, None
         handle, found = cp.cuda.device.get_cusolver_handle(), cp.zeros(count, np.int32)
-        cusolver.dpotrfBatched(handle, _UPPER, n, _addresses(stack).data.ptr, n, found.data.ptr, count)
+        cusolver.dpotrfBatched(handle, _UPPER, n, addresses(stack).data.ptr, n, found.data.ptr, count)
         lower = cp.tril(stack)
         pivots = cp.diagonal(lower, axis1=1, axis2=2)
         # cuSOLVER may take a NaN for a positive pivot: the first pivot that is none counts, if there is one before
@@ -83,7 +85,7 @@ class CudaBatch(AbstractBatchKernels):
             return
         operation = cublas.CUBLAS_OP_T if transposed else cublas.CUBLAS_OP_N
         sides = cublas.CUBLAS_SIDE_RIGHT, _UPPER, operation, cublas.CUBLAS_DIAG_NON_UNIT
-        factors, vectors = _addresses(stack), _addresses(x)  # kept until the call is enqueued; the pool is ordered by stream
+        factors, vectors = addresses(stack), addresses(x)  # kept until the call is enqueued; the pool is ordered by stream
         handle = cp.cuda.device.get_cublas_handle()
         cublas.dtrsmBatched(handle, *sides, m, n, _ONE.ctypes.data, factors.data.ptr, n, vectors.data.ptr, m, count)
 
@@ -98,6 +100,40 @@ def _ready(array: Any) -> Any:
     return array
 
 
-def _addresses(stack: Any) -> Any:
+def addresses(stack: Any) -> Any:
     """Addresses of the matrices of a contiguous stack, on the GPU."""
     return stack.data.ptr + cp.arange(len(stack), dtype=np.uintp) * stack.strides[0]
+
+
+def triangles_of(lower: Any) -> tuple[Any, Any, tuple[int, int] | None]:
+    """L in place of lower triangles, its inverse, and which matrix has no positive pivot in which column; None where all have.
+
+    Shapes: ``lower`` (count, n, n) float64, zeros above, of the current device. Small matrices are factored together, large ones
+    one by one.
+    """
+    count, n, _ = lower.shape
+    lower, own = cp.ascontiguousarray(lower), cp.arange(n)
+    inverse = cp.zeros_like(lower)
+    inverse[:, own, own] = 1.0
+    if not lower.size:
+        return lower, inverse, None
+    solver, blas = cp.cuda.device.get_cusolver_handle(), cp.cuda.device.get_cublas_handle()
+    found = cp.zeros(count, np.int32)
+    # Row-major L is upper U = L.T for the libraries: U Z = I, and row-major Z is the inverse of L.
+    sides = cublas.CUBLAS_SIDE_LEFT, _UPPER, cublas.CUBLAS_OP_N, cublas.CUBLAS_DIAG_NON_UNIT
+    if n <= _TOGETHER:
+        factors, inverses = addresses(lower), addresses(inverse)
+        cusolver.dpotrfBatched(solver, _UPPER, n, factors.data.ptr, n, found.data.ptr, count)
+        cublas.dtrsmBatched(blas, *sides, n, n, _ONE.ctypes.data, factors.data.ptr, n, inverses.data.ptr, n, count)
+    else:
+        work = cp.empty(cusolver.dpotrf_bufferSize(solver, _UPPER, n, lower.data.ptr, n))
+        for number in range(count):
+            one, other = lower[number].data.ptr, inverse[number].data.ptr
+            place = found[number : number + 1].data.ptr
+            cusolver.dpotrf(solver, _UPPER, n, one, n, work.data.ptr, work.size, place)
+            cublas.dtrsm(blas, *sides, n, n, _ONE.ctypes.data, one, n, other, n)
+    info = found.get()
+    if not info.any():
+        return lower, inverse, None
+    number = int(np.flatnonzero(info)[0])
+    return lower, inverse, (number, int(info[number]) - 1)

@@ -50,7 +50,7 @@ class _Shared:
 
 
 class _Product(NamedTuple):
-    """What is multiplied, and how."""
+    """Arguments of a product."""
 
     shared: _Shared
     precision: Precision

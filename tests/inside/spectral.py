@@ -34,6 +34,7 @@ NAMES = {
     ),
     "ooc_chol.apps.spectral.solving.eigenpairs": ("Within", "chosen_way", "lowest_eigenpairs"),
     "ooc_chol.apps.spectral.solving.lowest": ("Lowest", "SolverOptions"),
+    "ooc_chol.apps.spectral.solving.near": ("Near",),
     "ooc_chol.apps.spectral.solving.preconditioners": ("SmoothedAggregation", "TooDenseError"),
     "ooc_chol.apps.spectral.solving.ways": ("precision_for",),
 }

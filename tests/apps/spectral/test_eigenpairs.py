@@ -27,12 +27,16 @@ from tests.apps.spectral.spectral_graphs import (
 )
 from tests.inside.spectral import (
     Lowest,
+    Near,
     SmoothedAggregation,
     SolverOptions,
     TooDenseError,
     Within,
+    check_scales,
     chosen_way,
+    features_of,
     lowest_eigenpairs,
+    pixel_affinity,
     precision_for,
 )
 
@@ -150,6 +154,25 @@ def test_a_part_within_a_packed_whole_has_the_pairs_it_has_alone(seed: int) -> N
     assert found.method == alone.method == "block Lanczos"
     check(part, found, normalized=True, tol=2e-8)
     np.testing.assert_allclose(found.eigenvalues, alone.eigenvalues, atol=1e-12)
+
+
+def test_a_part_starts_with_the_vectors_and_the_cycle_of_the_whole() -> None:
+    size = 50
+    image = np.random.default_rng(0).normal(0, 0.1, (size, size))
+    for number, (y, x) in enumerate([(10, 10), (12, 36), (36, 14), (38, 38)]):
+        image[np.hypot(*np.ogrid[-y : size - y, -x : size - x]) < 7] += 2 + number / 2
+    graph = pixel_affinity(features_of(image, "grey", None), check_scales(4, 1.0, None))
+    options = replace(HOST, sharp=False)
+    whole = lowest_eigenpairs(graph, 2, options, normalized=True, near=Near(np.zeros((graph.n, 0))))
+    check(graph, whole, normalized=True)
+    kept = np.flatnonzero(image.ravel() < 3.25)  # without the last disc
+    part = graph.subgraph(kept)
+    near = whole.near.within(kept)
+    warm, cold = (lowest_eigenpairs(part, 2, options, normalized=True, near=each) for each in (near, None))
+    check(part, warm, normalized=True)
+    np.testing.assert_allclose(warm.eigenvalues, cold.eigenvalues, atol=1e-10)
+    assert near.cycle is not None and "segment before" in warm.reason and warm.passes < cold.passes
+    assert whole.near.within(kept[: graph.n // 3]) is None
 
 
 def test_segments_on_gpus_have_vectors_in_float32_where_their_tolerance_allows_it() -> None:

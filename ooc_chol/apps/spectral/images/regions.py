@@ -21,6 +21,7 @@ from ooc_chol.apps.spectral.images.parts import followed, parts_of
 from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, normalized_cut_of
 from ooc_chol.apps.spectral.solving.eigenpairs import Within, lowest_eigenpairs
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
+from ooc_chol.apps.spectral.solving.near import Near
 
 #: A segment of this share of the vertices of one that is packed is not packed again: that takes about as long as all passes.
 _SHARED = 0.5
@@ -55,6 +56,24 @@ class _Packing(NamedTuple):
     vertices: NDArray[np.int32]
 
 
+class _Known(NamedTuple):
+    """Vectors and cycle that iterations for parts of a segment start with, and its vertices."""
+
+    near: Near
+    vertices: NDArray[np.int32]
+
+    def within(self, vertices: NDArray[np.int32]) -> Near:
+        """That for a part, if it has it and is large."""
+        rows = np.minimum(np.searchsorted(self.vertices, vertices), len(self.vertices) - 1)
+        near = self.near.within(rows) if np.array_equal(self.vertices[rows], vertices) else None
+        return near or _nothing(len(vertices))
+
+
+def _nothing(n: int) -> Near:
+    """No vector yet."""
+    return Near(np.zeros((n, 0)))
+
+
 @final
 @dataclass(eq=False)
 class Region:
@@ -65,6 +84,7 @@ class Region:
     look: Look | None = None
     children: tuple[Region, Region] | None = None
     packing: _Packing | None = None  #: That of a segment which this one is part of, while the tree grows
+    known: _Known | None = None  #: Of a segment which this one is part of, as long
 
     def split(self) -> tuple[Region, Region]:
         """Both sides of the best split."""
@@ -73,9 +93,13 @@ class Region:
             first, second = self.vertices[~self.look.side], self.vertices[self.look.side]
             self.children = Region(first, self.depth + 1), Region(second, self.depth + 1)
             for child in self.children:
-                child.packing = self.packing
-            self.packing = None
+                child.packing, child.known = self.packing, self.known
+            self.forget()
         return self.children
+
+    def forget(self) -> None:
+        """Leave what was kept for parts of it."""
+        self.packing = self.known = None
 
 
 @final
@@ -108,7 +132,7 @@ class Regions:
         def sides(region: Region) -> Sequence[Region]:
             look = looked(region)
             found = region.split() if look is not None and look.ncut <= wanted.max_ncut else ()
-            region.packing = None
+            region.forget()
             return found
 
         best = None
@@ -120,7 +144,7 @@ class Regions:
         while waiting:
             region = waiting.popleft()
             split = sides(region) if best is None else region.split() if region in best else ()
-            region.packing = None
+            region.forget()
             yield region, bool(split), region in new
             waiting.extend(split)
 
@@ -177,14 +201,17 @@ class Regions:
         """The best split that the lowest eigenvectors of a connected graph show."""
         try:
             within = partial(self._within, graph, region, vertices)
-            lowest = lowest_eigenpairs(graph, min(self.vectors, graph.n - 1), self.solver, normalized=True, within=within)
+            near = _nothing(graph.n) if region.known is None else region.known.within(vertices)
+            count = min(self.vectors, graph.n - 1)
+            lowest = lowest_eigenpairs(graph, count, self.solver, normalized=True, within=within, near=near)
         except oc.errors.NoConvergenceError as error:
             error.add_note(f"of the segment of {len(region.vertices)} pixels at depth {region.depth}")
             raise
+        region.known = None if lowest.near is None else _Known(lowest.near, vertices)
         started = time.perf_counter()
         best = best_bipartition(graph, lowest.vectors, self.sweep)
         seconds = time.perf_counter() - started
-        return Look(best.side, best.ncut, best.how, lowest._replace(vectors=lowest.vectors[:0]), seconds)
+        return Look(best.side, best.ncut, best.how, lowest._replace(vectors=lowest.vectors[:0], near=None), seconds)
 
 
 def _whole(graph: Graph, why: str) -> Look:

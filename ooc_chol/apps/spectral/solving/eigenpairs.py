@@ -18,6 +18,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.lowest import PRECONDITIONERS, Lowest, PassCount, SolverOptions
+from ooc_chol.apps.spectral.solving.near import Cycle, Near
 from ooc_chol.apps.spectral.solving.preconditioners import TooDenseError, aggregated, has_pyamg
 from ooc_chol.apps.spectral.solving.ways import (
     AMG,
@@ -41,6 +42,8 @@ _BLURRED, _SHARP = 0.05, 0.01
 _LEAST_TOL, _ZERO = 1e-11, 1e-14
 #: An error of an eigenvalue is the square of its residual over the gap to the next, each relative: this is one over a small gap.
 _GAPS = 1e3
+#: Pairs beside those of a segment that are looked for at once, for segments that are most of it.
+_AHEAD = 2
 #: Weights beyond this power of two, or below its reciprocal, are scaled first: their squares are not of float64.
 _MOST_EXPONENT = 200
 
@@ -76,6 +79,7 @@ def lowest_eigenpairs(
     *,
     normalized: bool = False,
     within: Callable[[], Within] | None = None,
+    near: Near | None = None,
 ) -> Lowest:
     """The lowest nontrivial eigenpairs of ``D - W``, or of ``(D - W) v = w D v``, with W the adjacency and D its row sums.
 
@@ -84,7 +88,8 @@ def lowest_eigenpairs(
     of the passes on graphs of 2,000 to 22,000 vertices, and 2 to 15 times as many on irregular ones (add20, memplus). A residual
     of ``tol`` may be large beside a very small eigenvalue, as those of long paths are: with smoothed aggregation, which makes
     that cheap, the run then goes on until residuals are small beside it. Lanczos multiplies by what ``within`` returns, for
-    normalized problems. Raises ``ValueError``, ``ImportError`` and ``oc.errors.NoConvergenceError``.
+    normalized problems; with a cycle it starts with what is ``near``, and looks for more pairs where that is not enough, so that
+    parts of the graph start with them. Raises ``ValueError``, ``ImportError`` and ``oc.errors.NoConvergenceError``.
     """
     began = time.perf_counter()
     _check(graph, count, options)
@@ -98,17 +103,34 @@ def lowest_eigenpairs(
         return _by_lapack(graph, count, began, normalized=normalized)
     if is_small := is_for_host(graph.adjacency.nnz, options):
         options = options.on_host()
-    way = chosen_way(graph, options, normalized=normalized)
+    if near is None or near.cycle is None:
+        way = chosen_way(graph, options, normalized=normalized)
+    else:
+        way = _Way(AMG, "the cycle of the segment before serves, of which it is most", near.cycle)
     null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
     turn = _Turn(is_needed=options.are_gpus)
     if within is not None and normalized and way.method == LANCZOS:
         whole = within()
         found = _solved(_Call(graph, whole.laplacian(graph.degrees), count, options, way, null, turn, whole.rows))
     else:
+        begin, ahead = None, count
+        if near is not None and way.method == AMG and options.memory_budget is None:
+            begin, close = near.ritz(graph)
+            ahead = count if close >= count else min(count + _AHEAD, graph.n // 8)
         with oc.block_csr(graph.adjacency) as packed:
-            found = _solved(_Call(graph, oc.laplacian(packed, normalized), count, options, way, null, turn))
+            found = _solved(_Call(graph, oc.laplacian(packed, normalized), ahead, options, way, null, turn, begin=begin))
+        if begin is not None:
+            known = np.concatenate([found.vectors, begin[:, ahead:]], axis=1) / null[:, None]
+            found = found.first(count)._replace(near=Near(known, _cycle_of(way, graph.n)))
     vectors = found.vectors / null[:, None] if normalized else found.vectors
     return found._replace(vectors=vectors, seconds=time.perf_counter() - began - turn.waited, is_small=is_small)
+
+
+def _cycle_of(way: _Way, n: int) -> Cycle:
+    """The cycle of a graph of n vertices, whichever it was made for."""
+    cycle = way.preconditioner
+    assert callable(cycle)
+    return cycle if isinstance(cycle, Cycle) else Cycle(cycle, n)
 
 
 def _scaled(adjacency: csr_array, exponent: int) -> csr_array:
@@ -277,6 +299,7 @@ class _Call(NamedTuple):
     null: Vectors
     turn: _Turn
     rows: NDArray[np.intp] | None = None  #: Of the graph's vertices in the operator; None where it has no others
+    begin: Vectors | None = None  #: Vectors to start with, beside random ones
 
     @property
     def start(self) -> Vectors | None:
@@ -284,7 +307,11 @@ class _Call(NamedTuple):
         columns = 1 if self.way.method == LANCZOS else 4 if self.k < 4 else -(-self.k // 8) * 8
         if columns == 1 and not self.options.seed:
             return None
-        return np.random.default_rng(self.options.seed).uniform(-1.0, 1.0, (self.operator.shape[0], columns))
+        start = np.random.default_rng(self.options.seed).uniform(-1.0, 1.0, (self.operator.shape[0], columns))
+        if self.begin is not None:
+            some = self.begin[:, :columns]
+            start[:, : some.shape[1]] = some
+        return start
 
     def vectors_of(self, pairs: oc.Eigenpairs) -> Vectors:
         """Rows of the graph's vertices, in float64."""

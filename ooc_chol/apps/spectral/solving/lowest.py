@@ -78,6 +78,13 @@ class Lowest(NamedTuple):
     is_small: bool = False  #: Whether the host solved it, although GPUs were asked for
     planned: Mapping[str, int] = {}  #: Bytes over each link, as planned and as copied
     executed: Mapping[str, int] = {}
+    near: Any = None  #: ``Near`` for parts of the graph, where that was asked for
+
+    def first(self, count: int) -> Lowest:
+        """The lowest of these pairs."""
+        return self._replace(
+            eigenvalues=self.eigenvalues[:count], vectors=self.vectors[:, :count], residuals=self.residuals[:count]
+        )
 
 
 def solver_options(given: Mapping[str, Any], seed: int, **more: Any) -> SolverOptions:

@@ -200,7 +200,7 @@ def determinant(device: str) -> Case:
         matrix = diff.CSR.of(a).to(on).detach().requires_grad_()
         value = diff.logdet(matrix)
         value.backward()
-        return float(value)
+        return float(value.detach())
 
     methods: dict[str, Callable[[], Any]] = {"ours, with the gradient": lambda: with_gradient("cuda" if is_gpu else "cpu")}
     methods["ours on the host" if is_gpu else "SuperLU, the value alone"] = (lambda: with_gradient("cpu")) if is_gpu else superlu

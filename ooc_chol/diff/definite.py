@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ooc_chol.calls.options import documented
 from ooc_chol.diff.factor_cache import CACHE
 from ooc_chol.diff.factors import triangular_solve
-from ooc_chol.diff.fronts import fronts_of
 from ooc_chol.diff.memory import Array, current, is_cupy, module_of
 from ooc_chol.diff.multifrontal import factored, jets, log_determinant, pulled_factor, selected_inverse_of
 from ooc_chol.diff.ops import AbstractOp, Apply, run
@@ -83,7 +82,7 @@ class SelectedInverse(AbstractDefiniteOp):
 
     def forward(self, values: Array, *directions: Array) -> Array:
         eliminated = _eliminated(self.pattern, values, directions)
-        return _like(selected_inverse_of(fronts_of(self.pattern), eliminated), values)
+        return _like(selected_inverse_of(CACHE.fronts(self.pattern), eliminated), values)
 
     def pulled(self, apply: Apply, given: Sequence[Any], at: int, g: Any) -> Any:
         return apply(self, *given, g) if at == 0 else apply(self, *given[:at], g, *given[at + 1 :])
@@ -101,11 +100,11 @@ class CholeskyFactor(AbstractDefiniteOp):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (fronts_of(self.pattern).factor_pattern()[0].nnz,)
+        return (CACHE.fronts(self.pattern).factor_pattern()[0].nnz,)
 
     def forward(self, values: Array, *directions: Array) -> Array:
         eliminated = _eliminated(self.pattern, values, directions)
-        _, places = fronts_of(self.pattern).factor_pattern()
+        _, places = CACHE.fronts(self.pattern).factor_pattern()
         if not eliminated:
             return values.copy()
         with current(values):
@@ -132,7 +131,7 @@ class PulledFactor(AbstractDefiniteOp):
 
     def forward(self, values: Array, *given: Array) -> Array:
         *directions, cotangent = given
-        fronts = fronts_of(self.pattern)
+        fronts = CACHE.fronts(self.pattern)
         eliminated = _eliminated(self.pattern, values, directions)
         with current(values):
             of_fronts = module_of(values).zeros(fronts.factor_size)
@@ -159,7 +158,7 @@ def _eliminated(pattern: Pattern, values: Array, directions: Sequence[Array]) ->
         pattern.check_values(direction, "a direction")
     CACHE.eliminated(pattern, values)  # refuses what is not positive definite
     parts = (symmetric(pattern, each.astype(np.float64)) for each in (values, *directions))
-    return factored(fronts_of(pattern), jets(*parts))
+    return factored(CACHE.fronts(pattern), jets(*parts))
 
 
 def _like(x: Array, values: Array) -> Array:
@@ -272,7 +271,7 @@ def cholesky(pattern: Pattern, values: Any, *, apply: Apply = run) -> tuple[Patt
     (Pattern(2 x 2, 3 entries), [0, 1])
     """
     check_definite_pattern(pattern)
-    fronts = fronts_of(pattern)
+    fronts = CACHE.fronts(pattern)
     return fronts.factor_pattern()[0], apply(CholeskyFactor(pattern), values), fronts.order.copy()
 
 
@@ -308,5 +307,5 @@ def sample(pattern: Pattern, values: Any, z: Any, *, apply: Apply = run) -> Any:
     """
     of_l, lower, _ = cholesky(pattern, values, apply=apply)
     x = triangular_solve(of_l, lower, z, trans=True, apply=apply)
-    fronts = fronts_of(pattern)
+    fronts = CACHE.fronts(pattern)
     return x[fronts.places.on(x) if is_cupy(x) else fronts.position]

@@ -108,6 +108,7 @@ class FactorCache:
         self._keep = keep
         self._kept: OrderedDict[tuple[Pattern, Assume, str, int | None], Factor] = OrderedDict()
         self._symbolic: OrderedDict[Pattern, Any] = OrderedDict()
+        self._fronts: OrderedDict[Pattern, Any] = OrderedDict()
         self._eliminated: OrderedDict[tuple[Pattern, int | None], tuple[Array, Any]] = OrderedDict()
         self._plans: Any = None  # of cuDSS, once it was asked
         self._lock = new_rlock()
@@ -145,7 +146,6 @@ class FactorCache:
 
     def eliminated(self, pattern: Pattern, values: Array) -> Any:
         """The eliminated fronts of a positive definite matrix: those that are kept, if of equal values, or new ones."""
-        from ooc_chol.diff.fronts import fronts_of
         from ooc_chol.diff.multifrontal import factored
 
         pattern.check_values(values)
@@ -155,13 +155,25 @@ class FactorCache:
             if known is None or known[0].dtype != values.dtype or not bool((known[0] == values).all()):
                 check_definite(pattern, values)
                 kept = values.copy()
-                known = kept, factored(fronts_of(pattern), symmetric(pattern, kept.astype(np.float64))[None])
+                known = kept, factored(self.fronts(pattern), symmetric(pattern, kept.astype(np.float64))[None])
                 self.factored += 1
                 self._eliminated[key] = known
             self._eliminated.move_to_end(key)
             while len(self._eliminated) > self._keep:
                 self._eliminated.popitem(last=False)
             return known[1]
+
+    def fronts(self, pattern: Pattern) -> Any:
+        """The fronts of a pattern, or of one that is equal."""
+        from ooc_chol.diff.fronts import fronts_of
+
+        with self._lock:
+            if pattern not in self._fronts:
+                self._fronts[pattern] = fronts_of(pattern)
+            self._fronts.move_to_end(pattern)
+            while len(self._fronts) > self._keep:
+                self._fronts.popitem(last=False)
+            return self._fronts[pattern]
 
     def _by_superlu(self, pattern: Pattern, values: Array, assume: Assume) -> _Solver:
         """SuperLU's factors of values in any memory, which must not change afterwards."""
@@ -199,6 +211,7 @@ class FactorCache:
         with self._lock:
             self._kept.clear()
             self._symbolic.clear()
+            self._fronts.clear()
             self._eliminated.clear()
             if self._plans is not None:
                 self._plans.clear()

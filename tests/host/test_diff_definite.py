@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
 
 from ooc_chol import diff
+from ooc_chol.diff import vjp
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
 from tests.host.diff_solve_matrices import closed_grid, entries, poisson, random_square
 from tests.host.diff_tape import Var, apply, check_derivatives
-from tests.inside.diff import CACHE, fronts_of
+from tests.inside.diff import CACHE, LogDet, fronts, fronts_of
 
 pytestmark = pytest.mark.host
 
@@ -188,3 +189,15 @@ def test_what_is_no_symmetric_matrix_of_numbers_is_refused() -> None:
         diff.logdet(pattern, values[1:])
     with pytest.raises(ValueError, match="has 9 rows"):
         diff.sample(pattern, entries(csr_array(poisson(3) + eye_array(9)))[1], np.ones(8))
+
+
+def test_fronts_are_those_of_an_equal_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call from an array of SciPy or torch has a pattern of its own, which is ordered once."""
+    a, made = csr_array(poisson(9) + eye_array(81)), []
+    CACHE.clear()
+    monkeypatch.setattr(fronts, "Fronts", lambda pattern, whole=fronts.Fronts: made.append(pattern) or whole(pattern))
+    for _ in range(3):
+        pattern, values = entries(a.copy())
+        assert np.isfinite(vjp(LogDet(pattern), (values,), np.float64(1.0))[0]).all()
+        a.data *= 1.5
+    assert len(made) == 1

@@ -15,6 +15,7 @@ NAMES = {
     "ooc_chol.diff.triples": ("product_structure",),
 }
 MODULES = {
+    "fronts": "ooc_chol.diff.fronts",
     "functions": "ooc_chol.diff.functions",
     "ops": "ooc_chol.diff.ops",
     "primitives": "ooc_chol.diff.primitives",

@@ -106,7 +106,7 @@ def addresses(stack: Any) -> Any:
 
 
 def triangles_of(lower: Any) -> tuple[Any, Any, tuple[int, int] | None]:
-    """L in place of lower triangles, its inverse, and which matrix has no positive pivot in which column; None where all have.
+    """L of lower triangles, which are spoilt, its inverse, and which matrix has no positive pivot in which column, or None.
 
     Shapes: ``lower`` (count, n, n) float64, zeros above, of the current device. Small matrices are factored together, large ones
     one by one.
@@ -132,8 +132,6 @@ def triangles_of(lower: Any) -> tuple[Any, Any, tuple[int, int] | None]:
             place = found[number : number + 1].data.ptr
             cusolver.dpotrf(solver, _UPPER, n, one, n, work.data.ptr, work.size, place)
             cublas.dtrsm(blas, *sides, n, n, _ONE.ctypes.data, one, n, other, n)
-    info = found.get()
-    if not info.any():
-        return lower, inverse, None
-    number = int(np.flatnonzero(info)[0])
-    return lower, inverse, (number, int(info[number]) - 1)
+    lower, inverse, info = cp.tril(lower), cp.tril(inverse), found.get()  # what is above has been written to
+    number = int(info.argmax())
+    return lower, inverse, (number, int(info[number]) - 1) if info[number] else None

@@ -159,8 +159,8 @@ def kriging() -> Iterator[Quote]:
     places = f"{found['n']:,}", f"{found['held_out']:,}"
     yield Quote(README, "{} satellite temperatures, and {} [predicted]", places)
     text = (
-        "[{} s](results/geostat/modis-vecchia-host.json), predictions included; "
-        "GPBoost's takes [{} s](results/geostat/modis-peers-host.json)"
+        "[{} s](results/geostat/modis-vecchia-host.json) for the temperatures, predictions included; "
+        "GPBoost [{} s](results/geostat/modis-peers-host.json)"
     )
     yield Quote(README, text, (f"{found['seconds']['all']:.0f}", f"{theirs['seconds']['all']:.0f}"))
 

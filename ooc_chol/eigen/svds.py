@@ -43,6 +43,7 @@ from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.elsewhere import AbstractElsewhere, refuse_on_cluster
+from ooc_chol.sparse.keeping import host_room
 from ooc_chol.sparse.key import blocks_key, products_key
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr, facts_of_rows
@@ -285,7 +286,9 @@ def triplets(call: SvdsCall) -> SingularTriplets:
             sides: AbstractTwoSided = OperatorTwoSided(call.A if both is None else both.a, trace=call.trace)
         else:
             b, bt = (both.a, both.at) if plan.shape[0] >= plan.shape[1] else (both.at, both.a)
+            kept_in = stack.enter_context(ExitStack())  # closed behind the multipliers
             sides = stack.enter_context(PackedTwoSided(b, bt, plan, trace=call.trace, elsewhere=call.elsewhere))
+            sides.keep_blocks(host_room(call.host_budget, plan.host_bytes, Machine(plan.devices, must_exist=False)), kept_in)
         packed = both if isinstance(both, _Packed) else None
         key = _key(call, asked, plan, packed, start)
         checkpoint = None if call.checkpoint is None else _checkpoint(call, key, packed, sides)

@@ -21,6 +21,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.elsewhere import AbstractElsewhere
+from ooc_chol.sparse.keeping import with_kept_blocks
 from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.tracing.records import TraceRecord
@@ -83,6 +84,13 @@ class PackedTwoSided(AbstractTwoSided):
         self._open: tuple[Precision, tuple[Multiplier, Multiplier]] | None = None
         self._planned, self._executed = Counter[str](), Counter[str]()
         self._records: list[TraceRecord] = []
+
+    def keep_blocks(self, room: int, stack: ExitStack) -> None:
+        """Let blocks of files that devices do not keep stay in host memory, half of the room each; ``stack`` gives it back."""
+        if self._elsewhere is None:
+            plans = self._plans[self._plan.precision]
+            forward = with_kept_blocks(self._pair[0], plans.forward, room // 2, stack)
+            self._pair = forward, with_kept_blocks(self._pair[1], plans.adjoint, room // 2, stack)
 
     def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
         self.passes += 1

@@ -55,6 +55,20 @@ def test_blocks_are_read_once_where_there_is_room_and_bits_stay(path, reads):
     assert len(every) > len(found["2 MB"][1]) > count
 
 
+def test_svds_reads_a_file_once_where_there_is_room(tmp_path, reads):
+    a = csr_array(random_array((6000, 4000), density=4e-2, rng=np.random.default_rng(1)))
+    how = {"precision": "FDF", "tol": 1e-4, "devices": "host:0", "memory_budget": "14 MB", "check": False}
+    with oc.block_csr(a, store=tmp_path / "a.oocsr", block_bytes="256 KiB") as packed:
+        bare = oc.svds(packed, 2, **how)
+        every = len(reads)
+        reads.clear()
+        kept = oc.svds(packed, 2, host_budget="1 GiB", **how)
+        assert kept.s.tobytes() == bare.s.tobytes()
+        assert kept.report.bytes.executed == bare.report.bytes.executed
+        # Once for the transpose, and those that devices keep once for each precision.
+        assert len(reads) <= 4 * len(packed.blocks.blocks) < every / 2
+
+
 def test_a_damaged_block_is_refused_when_it_is_first_read(path, tmp_path):
     content = bytearray(path.read_bytes())
     content[-PAGE * 3] ^= 1

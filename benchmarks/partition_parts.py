@@ -124,7 +124,10 @@ def each_of(
 
 def table(content: Mapping[str, Any]) -> str:
     """Geometric means of cuts beside METIS's, for each number of parts, the largest, and seconds."""
-    parts, names = [str(each) for each in content["parts"]], [name for name in PARTITIONERS if name in NAMES]
+    parts = [str(each) for each in content["parts"]]
+    names = [
+        name for name in PARTITIONERS if all(name in rows for graph in content["graphs"].values() for rows in graph.values())
+    ]
     rows: list[list[object]] = [["", *(f"{each} parts" for each in parts), "largest", "s, median", "s, most"]]
     for name in names:
         ratios = {each: [_ratio(graph[each], name) for graph in content["graphs"].values()] for each in parts}

@@ -188,15 +188,14 @@ def measured(options: Options) -> dict[str, Any]:
 
 
 def tables(graphs: Mapping[str, Any]) -> dict[str, str]:
-    """The tables of a document: cuts, and seconds."""
+    """The table of a document, by its mark."""
     ordered = sorted(graphs, key=lambda graph: _edges(graphs[graph]))
     names = [name for name in PARTITIONERS if any(name in rows for rows in graphs.values()) and name not in IN_THE_FILE_ALONE]
     cuts = [["graph", "edges", *names]]
     cuts += [[graph, f"{_edges(graphs[graph]):,}", *(_cut(graphs[graph][name]) for name in names)] for graph in ordered]
     cuts.append(["ratio to METIS", "", *(_ratio(graphs, name) for name in names)])
-    times = [["graph", *names]]
-    times += [[graph, *(_seconds(graphs[graph][name]) for name in names)] for graph in ordered]
-    return {"cuts": markdown(*cuts), "time": markdown(*times)}
+    cuts.append(["seconds, median", "", *(_seconds(graphs, name) for name in names)])
+    return {"cuts": markdown(*cuts)}
 
 
 def _edges(rows: Mapping[str, Any]) -> int:
@@ -228,11 +227,10 @@ def _ratio(graphs: Mapping[str, Any], name: str) -> str:
     return f"{geometric_mean([a / b for a, b in both]):.3f}"
 
 
-def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Medians of the seconds of the processor, or why there are none."""
-    if done := _done(runs):
-        return f"{median(run['processor_seconds'] for run in done):.2g}"
-    return str(runs[0]["failed"]) if str(runs[0]["failed"]).startswith("not done") else "failed"
+def _seconds(graphs: Mapping[str, Any], name: str) -> str:
+    """The median of the graphs' medians, of the processor."""
+    done = [median(run["processor_seconds"] for run in runs) for rows in graphs.values() if (runs := _done(rows[name]))]
+    return f"{median(done):.2g}" if done else "failed"
 
 
 def options(parser: Parser) -> None:

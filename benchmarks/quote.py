@@ -26,6 +26,7 @@ TABLES = (
     "eigen_precision --name host --update docs/eigenpairs.md",
     "imputation_when --update docs/imputation.md",
     "partitions --update docs/spectral.md",
+    "partition_parts --update docs/spectral.md",
     "segments --update docs/spectral.md",
 )
 README, MEASUREMENTS = "README.md", "docs/measurements.md"

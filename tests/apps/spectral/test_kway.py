@@ -224,6 +224,13 @@ def test_parts_of_random_vertices_are_made_again_within_their_bounds(balance):
     assert np.all(sizes <= (1 + balance) * 1200 * targets) and (balance or sizes.tolist() == [120, 240, 360, 480])
 
 
+def test_parts_beyond_their_bounds_are_evened_also_where_no_cut_is_less():
+    graph = spectral.as_graph(path(30))
+    shares = shares_of(graph.vertex_weights, 2, None, 0.03)
+    found, _ = refined_together(graph, np.repeat(np.array([0, 1], np.int32), [16, 14]), shares, 0)
+    assert np.bincount(found).tolist() == [15, 15] and graph.cut(found) == 1
+
+
 def test_parts_far_from_their_bounds_are_evened_through_others_and_from_anywhere():
     line = together(path(30), path(30))
     labels = np.repeat([0, 1, 2, 3], [25, 5, 5, 25])

@@ -64,8 +64,9 @@ class _Moves:
         return Level(self.graph.adjacency, self.graph.vertex_weights, labels)
 
     def cycled(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Labels after cycles, each with other clusters."""
-        best = labels
+        """Labels after cycles, each with other clusters, in parts within their bounds where that can be had."""
+        evened = self._evened(labels)
+        best = labels if evened is None else evened
         for _ in range(_CYCLES):
             level, finer = self._coarsened(self._level(best))
             best = self._better(best, self._uncoarsened(level, finer) if finer else self._last(level))

@@ -70,6 +70,7 @@ class LBlock:
     link_bytes: tuple[int, ...]  #: Executed bytes over each :class:`~ooc_chol.tasks.operations.Link` of its device
     worker: str = ""  #: Address of the worker that made it, empty outside a cluster
     read_bytes: int = 0  #: Bytes of L that its run read from a Zarr group; what its worker kept in memory is not read again
+    was_there: bool = False  #: Whether a task before had made it, whose worker was lost since
 
     @property
     def nbytes(self) -> int:

@@ -50,6 +50,8 @@ class TaskEvents:
         if "share" in told:
             self.shares[place] = told["share"]
             return
+        if told["was_there"] and any(run.place == place for run in self.runs):
+            return
         links, span = tuple(told["links"]), (told["began"], told["ended"])
         self.runs.append(TaskRun(place, told["worker"], told["seconds"], span, told["nbytes"], links, told["peak"], told["read"]))
 

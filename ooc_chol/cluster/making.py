@@ -67,6 +67,8 @@ def make_block(
         began = time.perf_counter()
         if room.has_ended(run):
             raise ClusterError("the run of this task was taken back", "nothing is left to do")
+        if run.store is not None and (there := _made_before(room, run, window)) is not None:
+            return there
         source = _source_of(run, window, a, diagonal)
         plan = _plan_of(run.options, run.grid, window, source=source, fmt=run.fmt, run=run)
         _check_arithmetic(plan, run)
@@ -87,6 +89,16 @@ def make_block(
                 worker=worker_address(),
             )
             return place.finished(facts)
+
+
+def _made_before(room: TaskRoom, run: ClusterRun, window: Window) -> LBlock | None:
+    """The block, where a task of this run has written it to the group and was lost before anybody was told."""
+    group = room.group(run).store
+    facts = group.window_facts(window)
+    if facts.get("run") != run.name or not group.is_finished(window):
+        return None
+    made = {"seconds": facts["seconds"], "link_bytes": tuple(facts["link_bytes"]), "worker": facts["worker"]}
+    return LBlock(window, tiles=None, norms=facts.get("norms"), **made, was_there=True)
 
 
 def key_here(options: FactorOptions, blocks: BlockGrid, fmt: PrecisionFormat) -> dict[str, str | int]:
@@ -260,7 +272,7 @@ class _GroupPlace(_AbstractPlace):
 
         there, kept_bytes = room.group(run), max(0, run.memory_bytes - _host_bytes(plan))
         self.store = self._tiles = GroupWindow(there.store, there.kept, window, kept_bytes)
-        self._room = room
+        self._room, self._run = room, run.name
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.store.close()
@@ -268,6 +280,6 @@ class _GroupPlace(_AbstractPlace):
             self._room.close_group()
 
     def finished(self, facts: LBlock) -> LBlock:
-        measured = {"seconds": facts.seconds, "link_bytes": list(facts.link_bytes), "worker": facts.worker}
+        measured = {"seconds": facts.seconds, "link_bytes": list(facts.link_bytes), "worker": facts.worker, "run": self._run}
         self._tiles.finish(measured if facts.norms is None else {**measured, "norms": facts.norms})
         return replace(facts, read_bytes=self._tiles.read_bytes)

@@ -94,6 +94,7 @@ def _tell(topic: str, window: Window, block: LBlock, began: float) -> None:
         "links": list(block.link_bytes),
         "read": block.read_bytes,
         "peak": peak_resident_bytes(),
+        "was_there": block.was_there,
     }
     _log(topic, window, told)
 

@@ -19,7 +19,7 @@ from tests.cluster_machines import cluster_of
 from tests.host.matrices import FAMILIES
 from tests.host.mixed_precision import RANGES, matern
 from tests.host.window_blocks import OPTIONS, in_one_run, made_blocks, run_of
-from tests.inside.cluster import BlockGrid, BlockPlace, ClusterRun, KeptTiles, make_block, task_room, worker_threads
+from tests.inside.cluster import BlockGrid, BlockPlace, ClusterRun, KeptTiles, make_block, making, task_room, worker_threads
 from tests.inside.dense import Problem, ZarrStore, make_plan
 from tests.inside.dense import run as run_plan
 from tests.inside.memory import as_source
@@ -125,6 +125,24 @@ def test_on_a_cluster_a_worker_reads_a_tile_that_another_one_made_once(two_worke
     assert len({worker for worker, _ in makes}) == 2
     assert 0 < report.read_bytes == TILE * len(needs - makes)
     assert "read by workers" in str(report) and report.to_dict()["bytes"]["executed"]["read"] == report.read_bytes
+
+
+def test_a_block_that_is_in_the_group_is_not_made_again(tmp_path, monkeypatch):
+    """As where a worker is lost behind its last byte, or with all that it told: by the tasks of the same run alone."""
+    run = group_run(tmp_path / "l.zarr", memory_bytes=64 << 20)
+    windows = [BlockGrid(run.grid, HEIGHT).window(place) for place in BlockGrid(run.grid, HEIGHT).places()]
+    first = [make_block(run, window, []) for window in windows]
+    task_room().close_group()
+
+    def runs(*given: object, **named: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(making, "run_plan", runs)
+    again = [make_block(run, window, []) for window in windows]
+    assert all(block.was_there for block in again) and not any(block.was_there for block in first)
+    assert [replace(block, was_there=False, read_bytes=0) for block in again] == [replace(block, read_bytes=0) for block in first]
+    with pytest.raises(InterruptedError):
+        make_block(replace(run, name="another"), windows[0], [])
 
 
 # what is let go

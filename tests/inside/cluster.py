@@ -63,6 +63,7 @@ NAMES = {
     "ooc_chol.cluster.worker_state": ("task_room", "worker_threads"),
 }
 MODULES = {
+    "making": "ooc_chol.cluster.making",
     "asking": "ooc_chol.cluster.asking",
     "connection": "ooc_chol.cluster.connection",
     "facts": "ooc_chol.cluster.facts",

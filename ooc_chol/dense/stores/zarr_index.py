@@ -86,6 +86,13 @@ class GroupIndex:
                 found.append(self.window(block))
         return found
 
+    def is_finished(self, window: Window) -> bool:
+        """Tell whether all tiles of a window have checksums in the group, whichever process has written them."""
+        blocks = self.blocks_of(window)
+        for block in blocks:
+            self.read_unfinished(block)
+        return all(map(self._is_whole, blocks))
+
     def read_unfinished(self, block: BlockOf) -> None:
         """Read a block again that is not whole here: another process may have finished it."""
         if not self._is_whole(block):

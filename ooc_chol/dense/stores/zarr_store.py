@@ -336,6 +336,10 @@ class ZarrStore(AbstractKeptStore):
         """The windows, each a block, all of whose tiles have checksums in the group, column by column."""
         return self._index.finished_windows()
 
+    def is_finished(self, window: Window) -> bool:
+        """Tell whether all tiles of a window have checksums in the group, whichever process has written them."""
+        return self._index.is_finished(window)
+
     def window_facts(self, window: Window) -> dict[str, Any]:
         """Facts of a window that :meth:`finish_window` was given; empty where it was given none."""
         return self._records.load(window)

@@ -26,6 +26,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.precision.triples import Precision
+from ooc_chol.process.address_space import guarded_imports
 from ooc_chol.sparse.elsewhere import AbstractElsewhere, ClusterProducts
 from ooc_chol.sparse.key import device_facts
 from ooc_chol.sparse.operator import Operator
@@ -323,7 +324,9 @@ class RowsOnCluster(AbstractElsewhere):
     def _answering(self) -> Iterator[None]:
         """Call errors of Dask by their names here; vectors travel inside tasks on purpose."""
         settings = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
-        with losses_named(), clear_words(self._client), import_module("dask").config.set(settings):
+        with guarded_imports(blas=False):
+            dask = import_module("dask")
+        with losses_named(), clear_words(self._client), dask.config.set(settings):
             yield
 
 

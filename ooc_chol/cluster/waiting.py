@@ -17,6 +17,9 @@ _Result = TypeVar("_Result")
 #: Seconds between two looks at the workers while nothing ends, and seconds without any task that runs until that is an error:
 #: Dask spills and frees memory meanwhile where it can.
 LOOK_SECONDS, STALLED_SECONDS = 2.0, 20.0
+#: Seconds after which tasks that no worker is given are submitted anew, once for the workers that are there: Dask remembers
+#: workers that have gone as the only ones of tasks that became ready while there was none.
+FORGOTTEN_SECONDS = 4.0
 #: States of a task in which its worker does something for it.
 _AT_WORK = ("executing", "long-running", "flight")
 #: How often workers are asked in all, where some of them leave meanwhile.
@@ -32,10 +35,11 @@ class WorkersLeftError(ClusterError):
 
 @final
 class StallWatch:
-    """Raises where tasks cannot run."""
+    """Raises where tasks cannot run, unless ``submit_anew`` helps."""
 
-    def __init__(self, client: Any, asked: Collection[str] = ()) -> None:
-        self._client, self._asked = client, asked
+    def __init__(self, client: Any, asked: Collection[str] = (), submit_anew: Callable[[], object] | None = None) -> None:
+        self._client, self._asked, self._submit_anew = client, asked, submit_anew
+        self._tried_with: set[str] = set()
         self.went_on()
 
     def went_on(self) -> None:
@@ -64,6 +68,11 @@ class StallWatch:
                 f"the cluster has no worker any more, and none came in {WAIT_SECONDS:.0f} seconds",
                 "look at what ended them, most often memory; start workers and call again",
             )
+        elif self._submit_anew and workers and not paused and self._tried_with != set(workers):
+            if now - self._moved >= FORGOTTEN_SECONDS:
+                self._tried_with = set(workers)
+                self._submit_anew()
+                self._moved = now
         elif workers and not paused and now - self._moved >= STALLED_SECONDS:
             raise ClusterError(
                 f"Dask gives none of what is left to do to any of {len(workers)} workers",
@@ -84,9 +93,17 @@ class StallWatch:
         return bool(workers) and any(self._client.processing().values())
 
 
-def ended(running: Any, client: Any, meanwhile: Callable[[], object] | None = None) -> Iterator[Any]:
-    """The futures of a ``distributed.as_completed`` as they end; more may be added, and ``meanwhile`` is called now and then."""
-    watch = StallWatch(client)
+def ended(
+    running: Any,
+    client: Any,
+    meanwhile: Callable[[], object] | None = None,
+    submit_anew: Callable[[], object] | None = None,
+) -> Iterator[Any]:
+    """The futures of a ``distributed.as_completed`` as they end; more may be added, and ``meanwhile`` is called now and then.
+
+    ``submit_anew`` is called where workers have come to tasks that Dask gives to none of them.
+    """
+    watch = StallWatch(client, submit_anew=submit_anew)
     while not running.is_empty():
         with running.thread_condition:
             # What ends is put in the queue first, and told of under this lock: none is missed.

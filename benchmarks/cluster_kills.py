@@ -111,7 +111,7 @@ def harmed(run: Callable[[Any], Outcome], client: Any, way: str, after: float, d
 
 
 def harmed_all(kills: int, seed: int, folder: Path, client: Any) -> Iterator[dict[str, Any]]:
-    """What became of each case."""
+    """Outcomes of each case."""
     draw, table = random.Random(seed), cases(folder)
     right, calm, found = {}, {}, {}
     for name, run in table.items():

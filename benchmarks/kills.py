@@ -44,7 +44,7 @@ Death = tuple[int, bool] | None
 
 @dataclass
 class Case:
-    """What is factored, or solved for, how, and how else it is gone on with at last."""
+    """A problem, how it is solved, and how else it is gone on with at last."""
 
     a: Any
     options: dict[str, Any]

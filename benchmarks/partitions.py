@@ -32,7 +32,7 @@ Ready = Callable[[], tuple[NDArray[Any], dict[str, Any]]]
 
 
 class How(NamedTuple):
-    """What a partition is asked for."""
+    """Arguments of a partition."""
 
     seed: int
     threads: int

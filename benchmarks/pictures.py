@@ -76,7 +76,7 @@ def bars_of(result: dict[str, Any]) -> dict[str, float]:
 
 
 def chosen(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is drawn: results on GPUs that the table has, in its order."""
+    """Results that are drawn: those on GPUs that the table has, in its order."""
     return table.newest(filter(table.on_gpu, results))
 
 

@@ -129,7 +129,7 @@ def _table(results: Iterable[Result], columns: Sequence[Column], note: str) -> s
 
 
 def _case(result: Result) -> tuple[Any, ...]:
-    """What results of one case share at any commit."""
+    """Fields that results of one case share at any commit."""
     return tuple(result["devices"]), *(result[name] for name in ("engine", "n", "tile_size", "budget_bytes", "source"))
 
 

@@ -145,6 +145,7 @@ def svds(
     expect.
 
     Where A has rank r below k, the last ``k - r`` values are zero to roundoff, with orthonormal vectors of the null spaces.
+    Blocks of packed files stay in host memory as far as ``host_budget`` reaches, as for :func:`eigsh`.
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal, Protocol, TypeAlias, final
 
@@ -127,9 +128,7 @@ class FactorCache:
                 return kept
             factor = self.factorize(pattern, values, assume=assume, method=chosen)
             self._kept[key] = factor
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._keep:
-                self._kept.popitem(last=False)
+            self._used(self._kept, key)
             return factor
 
     def factorize(self, pattern: Pattern, values: Array, *, assume: Assume, method: Method) -> Factor:
@@ -158,22 +157,14 @@ class FactorCache:
                 known = kept, factored(self.fronts(pattern), symmetric(pattern, kept.astype(np.float64))[None])
                 self.factored += 1
                 self._eliminated[key] = known
-            self._eliminated.move_to_end(key)
-            while len(self._eliminated) > self._keep:
-                self._eliminated.popitem(last=False)
+            self._used(self._eliminated, key)
             return known[1]
 
     def fronts(self, pattern: Pattern) -> Any:
         """The fronts of a pattern, or of one that is equal."""
         from ooc_chol.diff.fronts import fronts_of
 
-        with self._lock:
-            if pattern not in self._fronts:
-                self._fronts[pattern] = fronts_of(pattern)
-            self._fronts.move_to_end(pattern)
-            while len(self._fronts) > self._keep:
-                self._fronts.popitem(last=False)
-            return self._fronts[pattern]
+        return self._lasting(self._fronts, pattern, fronts_of)
 
     def _by_superlu(self, pattern: Pattern, values: Array, assume: Assume) -> _Solver:
         """SuperLU's factors of values in any memory, which must not change afterwards."""
@@ -220,13 +211,21 @@ class FactorCache:
         """SuperLU's symbolic work, kept for the last few patterns."""
         from ooc_chol.diff.superlu import HostSymbolic
 
+        return self._lasting(self._symbolic, pattern, HostSymbolic)
+
+    def _lasting(self, kept: OrderedDict[Pattern, Any], pattern: Pattern, make: Callable[[Pattern], Any]) -> Any:
+        """Return what follows from a pattern alone; that of the last few is kept."""
         with self._lock:
-            if pattern not in self._symbolic:
-                self._symbolic[pattern] = HostSymbolic(pattern)
-            self._symbolic.move_to_end(pattern)
-            while len(self._symbolic) > self._keep:
-                self._symbolic.popitem(last=False)
-            return self._symbolic[pattern]
+            if pattern not in kept:
+                kept[pattern] = make(pattern)
+            self._used(kept, pattern)
+            return kept[pattern]
+
+    def _used(self, kept: OrderedDict[Any, Any], key: Any) -> None:
+        """Note the use of what is kept under a key, and forget what was used longest ago."""
+        kept.move_to_end(key)
+        while len(kept) > self._keep:
+            kept.popitem(last=False)
 
 
 #: What :func:`ooc_chol.diff.solve` keeps, whichever framework asks.

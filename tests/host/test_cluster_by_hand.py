@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def here(text: str, port: int) -> str:
-    """What the page says of two machines, on this one and on a port that is free."""
+    """Commands of the page for two machines, on this one and on a port that is free."""
     text = text.replace("head:8786", f"127.0.0.1:{port}").replace("127.0.0.1:8787", "127.0.0.1:0")
     return text.replace("--port 8786", f"--host 127.0.0.1 --port {port}")
 

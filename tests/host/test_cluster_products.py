@@ -25,7 +25,7 @@ BLOCK = "512 KiB"
 
 @pytest.fixture(scope="module")
 def packed():
-    """Of four kinds of values, in more blocks than workers."""
+    """A matrix of four kinds of values, in more blocks than workers."""
     with oc.block_csr(many_chunks(), block_bytes=BLOCK) as found:
         assert len(found.blocks.blocks) >= 6
         yield found
@@ -206,7 +206,7 @@ def test_a_worker_that_dies_at_some_moment_changes_no_bit(client, packed):
 
 
 def deadly(*_: object) -> None:
-    """What the system does to a worker that takes too much memory."""
+    """Kill a worker as the system does where it takes too much memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -59,8 +59,8 @@ def _pieces(graph: Graph, labels: NDArray[np.int32]) -> tuple[NDArray[np.int32],
     )
     _, pieces = connected_components(inside, directed=False)
     first = np.unique(pieces, return_index=True)[1]
-    weights = np.bincount(pieces, graph.vertex_weights)
-    order = np.lexsort((-weights, labels[first], components(graph)[first]))
-    keys = np.stack([components(graph)[first], labels[first]])[:, order]
+    keys = np.stack([components(graph)[first], labels[first]])
+    order = np.lexsort((-np.bincount(pieces, graph.vertex_weights), keys[1], keys[0]))
+    keys = keys[:, order]
     is_apart = np.append(False, np.all(keys[:, 1:] == keys[:, :-1], axis=0))
     return pieces, order[is_apart]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
-import numpy as np
-
 from ooc_chol.cluster.kept_tiles import RowDistances
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import keep_on_device
 from ooc_chol.interfaces import AbstractDeviceMemory, Tile
-from ooc_chol.memory.release import RELEASER, MemoryBlock
+from ooc_chol.memory.release import RELEASER, DeviceBlock, MemoryBlock
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.tiling import Index, TileGrid
 from ooc_chol.tasks.windows import Window
@@ -68,24 +66,12 @@ class _DeviceTiles:
 
 
 @final
-class _Idle(MemoryBlock):
-    """The tiles of all devices, as a block that waits for its release: nobody else's, and none of the host's."""
-
-    is_anyones = False
+class _Idle(DeviceBlock):
+    """The tiles of all devices."""
 
     def __init__(self) -> None:
-        super().__init__(np.empty(0, np.uint8))
+        super().__init__()
         self.devices: dict[str, _DeviceTiles] = {}
-
-    @property
-    def waits(self) -> bool:
-        return True
-
-    def tell_to_stop(self) -> None:
-        pass
-
-    def activate(self) -> None:
-        pass
 
     def release(self, pause: Callable[[float], bool]) -> bool:
         while self.devices:

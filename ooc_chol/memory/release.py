@@ -97,6 +97,25 @@ class MemoryBlock:
         return True
 
 
+class DeviceBlock(MemoryBlock):
+    """Memory of devices, as a block that waits for its release: nobody else's, and none of the host's."""
+
+    is_anyones = False
+
+    def __init__(self) -> None:
+        super().__init__(np.empty(0, np.uint8))
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+    def tell_to_stop(self) -> None:
+        pass
+
+    def activate(self) -> None:
+        pass
+
+
 def _best(blocks: Iterable[MemoryBlock], nbytes: int) -> MemoryBlock | None:
     """The block that serves best who asks for so many bytes: the smallest that has them, else the largest that has room.
 

@@ -14,11 +14,10 @@ from functools import cache
 from typing import Any, final
 
 import cupy as cp
-import numpy as np
 from cuda.bindings import runtime as cudart
 
 from ooc_chol.hardware.cuda.failures import checked
-from ooc_chol.memory.release import RELEASER, MemoryBlock
+from ooc_chol.memory.release import RELEASER, DeviceBlock, MemoryBlock
 
 _runtime = cp.cuda.runtime
 _KEEP_ALL = (1 << 63) - 1
@@ -90,29 +89,17 @@ class DevicePool:
 
 
 @final
-class _Unused(MemoryBlock):
-    """Memory that a pool keeps, as a block that waits for its release: nobody else's, and none of the host's."""
-
-    is_anyones = False
+class _Unused(DeviceBlock):
+    """Memory that a pool keeps."""
 
     def __init__(self, pool: DevicePool) -> None:
-        super().__init__(np.empty(0, np.uint8))
+        super().__init__()
         self._pool = pool
 
     def wait_for_release(self) -> None:
         """Wait anew."""
         self.holder = held = list[MemoryBlock]([self])
         RELEASER.hand_over(held)
-
-    @property
-    def waits(self) -> bool:
-        return True
-
-    def tell_to_stop(self) -> None:
-        pass
-
-    def activate(self) -> None:
-        pass
 
     def release(self, pause: Callable[[float], bool]) -> bool:
         with suppress(_runtime.CUDARuntimeError):  # of a device that is lost

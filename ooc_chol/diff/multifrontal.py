@@ -71,7 +71,9 @@ def _factored(fronts: Fronts, values: Numbers) -> list[Eliminated]:
     done: list[Eliminated] = []
     left: dict[int, Numbers] = {}
     xp, batches = module_of(values), fronts.on(values)
-    add = _add_turn if is_cupy(values) else np.add.at
+    add, triangles = np.add.at, _triangles_of
+    if is_cupy(values):
+        add, triangles = _add_turn, import_module("ooc_chol.kernels.cuda.batch").triangles_of
     diagonal = _diagonal(fronts, values[0])
     for number, batch in enumerate(batches):
         w, edge = batch.width, batch.edge
@@ -87,7 +89,7 @@ def _factored(fronts: Fronts, values: Numbers) -> list[Eliminated]:
         for child in {link.child for link in batch.links}:
             if batches[child].parent == number:
                 del left[child]
-        triangle, inverse = _cholesky(front[:, :, :w, :w], fronts.batches[number], batch, diagonal)
+        triangle, inverse = _cholesky(front[:, :, :w, :w], fronts.batches[number], batch, diagonal, triangles)
         below = product(front[:, :, w:-1, :w], transposed(inverse))
         if batch.parent >= 0:
             left[number] = front[:, :, w:-1, w:-1] - product(below, transposed(below))
@@ -186,16 +188,15 @@ def transposed(a: Numbers) -> Numbers:
     return a.swapaxes(-1, -2)
 
 
-def _cholesky(a: Numbers, batch: Batch, there: Batch, diagonal: Numbers) -> tuple[Numbers, Numbers]:
+def _cholesky(a: Numbers, batch: Batch, there: Batch, diagonal: Numbers, triangles: Any) -> tuple[Numbers, Numbers]:
     """L of symmetric matrices, whose upper triangles are not read, and its inverse; ``there`` is the batch in their memory."""
     if len(a) > 1:
         half = len(a) // 2
-        lower, inverse = _cholesky(a[:half], batch, there, diagonal)
+        lower, inverse = _cholesky(a[:half], batch, there, diagonal, triangles)
         change = np.tril(a[half:])
         change = change + transposed(np.tril(change, -1))
         more = product(lower, _halved(_lower(product(product(inverse, change), transposed(inverse)))))
         return np.concatenate([lower, more]), np.concatenate([inverse, -product(product(inverse, more), inverse)])
-    triangles = import_module("ooc_chol.kernels.cuda.batch").triangles_of if is_cupy(a) else _triangles_of
     lower, inverse, failed = triangles(np.tril(a[0]))
     if failed is not None:
         front, column = failed

@@ -58,7 +58,7 @@ class CudaBatch(AbstractBatchKernels):
         if not stack.size:
             return stack, None
         handle, found = cp.cuda.device.get_cusolver_handle(), cp.zeros(count, np.int32)
-        cusolver.dpotrfBatched(handle, _UPPER, n, addresses(stack).data.ptr, n, found.data.ptr, count)
+        cusolver.dpotrfBatched(handle, _UPPER, n, _addresses(stack).data.ptr, n, found.data.ptr, count)
         lower = cp.tril(stack)
         pivots = cp.diagonal(lower, axis1=1, axis2=2)
         # cuSOLVER may take a NaN for a positive pivot: the first pivot that is none counts, if there is one before
@@ -85,7 +85,7 @@ class CudaBatch(AbstractBatchKernels):
             return
         operation = cublas.CUBLAS_OP_T if transposed else cublas.CUBLAS_OP_N
         sides = cublas.CUBLAS_SIDE_RIGHT, _UPPER, operation, cublas.CUBLAS_DIAG_NON_UNIT
-        factors, vectors = addresses(stack), addresses(x)  # kept until the call is enqueued; the pool is ordered by stream
+        factors, vectors = _addresses(stack), _addresses(x)  # kept until the call is enqueued; the pool is ordered by stream
         handle = cp.cuda.device.get_cublas_handle()
         cublas.dtrsmBatched(handle, *sides, m, n, _ONE.ctypes.data, factors.data.ptr, n, vectors.data.ptr, m, count)
 
@@ -100,7 +100,7 @@ def _ready(array: Any) -> Any:
     return array
 
 
-def addresses(stack: Any) -> Any:
+def _addresses(stack: Any) -> Any:
     """Addresses of the matrices of a contiguous stack, on the GPU."""
     return stack.data.ptr + cp.arange(len(stack), dtype=np.uintp) * stack.strides[0]
 
@@ -122,7 +122,7 @@ def triangles_of(lower: Any) -> tuple[Any, Any, tuple[int, int] | None]:
     # Row-major L is upper U = L.T for the libraries: U Z = I, and row-major Z is the inverse of L.
     sides = cublas.CUBLAS_SIDE_LEFT, _UPPER, cublas.CUBLAS_OP_N, cublas.CUBLAS_DIAG_NON_UNIT
     if n <= _TOGETHER:
-        factors, inverses = addresses(lower), addresses(inverse)
+        factors, inverses = _addresses(lower), _addresses(inverse)
         cusolver.dpotrfBatched(solver, _UPPER, n, factors.data.ptr, n, found.data.ptr, count)
         cublas.dtrsmBatched(blas, *sides, n, n, _ONE.ctypes.data, factors.data.ptr, n, inverses.data.ptr, n, count)
     else:

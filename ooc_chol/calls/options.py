@@ -155,6 +155,16 @@ COMMON = {
     "trace": Option("Keep every operation for ``trace`` of the result.", "bool", check=checked_flag, word=""),
     "plan": Option("Plan of such a call, in place of the options of planning.", "plan or None", word=""),
 }
+#: What command lines have words for: a call takes the client of a cluster that is open.
+_WORDS = {
+    **COMMON,
+    "cluster": Option(
+        "Work on a Dask cluster: that of a scheduler such as tcp://head:8786, N processes of this machine (one for each GPU, or "
+        "core), or N jobs of Slurm.",
+        "str or None",
+        metavar="ADDRESS|local[:N]|slurm[:N]",
+    ),
+}
 
 
 def checked(**values: Any) -> dict[str, Any]:
@@ -277,15 +287,15 @@ def add_words(
     parser : argparse.ArgumentParser
         The parser of a command, or a group of its arguments.
     names : collection of str
-        Names of the options.
+        Names of the options; ``cluster`` names what :func:`open_cluster` opens.
     aliases : mapping of str to sequence of str, optional
         More words for some options.
     more : mapping of str to str, optional
         What the help says of some options beside.
     """
     for name in names:
-        default = False if COMMON[name].type == "bool" else None
-        COMMON[name].add_word(parser, name, default, (aliases or {}).get(name, ()), (more or {}).get(name, ""))
+        default = False if _WORDS[name].type == "bool" else None
+        _WORDS[name].add_word(parser, name, default, (aliases or {}).get(name, ()), (more or {}).get(name, ""))
 
 
 def with_more(name: str, more: str, **others: Any) -> Option:

@@ -8,16 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import ooc_chol as oc
+from ooc_chol.calls.options import add_words
 
 
 def add_cluster(parser: argparse._ActionsContainer) -> None:
     """Add ``--cluster``."""
-    parser.add_argument(
-        "--cluster",
-        metavar="ADDRESS|local[:N]|slurm[:N]",
-        help="make products on the workers of a Dask cluster, whose are devices and budget then: that of a scheduler such as "
-        "tcp://head:8786, N processes of this machine (one for each GPU, or core), or N jobs of Slurm",
-    )
+    add_words(parser, ["cluster"], more={"cluster": "its workers make products, on devices and within a budget of their own"})
 
 
 @contextmanager

@@ -92,9 +92,9 @@ def test_a_parameter_that_nobody_documents_is_an_error():
 
 def test_words_of_commands_are_made_from_the_table():
     parser = argparse.ArgumentParser(exit_on_error=False)
-    add_words(parser, ["packed", "replace", "devices", "memory_budget"], aliases={"packed": ["--store"]})
-    given = parser.parse_args(["--store", "a.oocsr", "--force", "--devices", "host:0,host:1", "--memory-budget", "1 GB"])
-    assert vars(given) == {"packed": "a.oocsr", "replace": True, "devices": ("host:0", "host:1"), "memory_budget": "1 GB"}
+    add_words(parser, ["packed", "replace", "devices", "cluster"], aliases={"packed": ["--store"]})
+    given = parser.parse_args(["--store", "a.oocsr", "--force", "--devices", "host:0,host:1", "--cluster", "local:2"])
+    assert vars(given) == {"packed": "a.oocsr", "replace": True, "devices": ("host:0", "host:1"), "cluster": "local:2"}
     assert "(default: " not in parser.format_help()
 
 

@@ -12,16 +12,6 @@ import ooc_chol as oc
 QUICK_HERE = 20_000
 
 
-def add_cluster(parser: argparse._ActionsContainer) -> None:
-    """Add ``--cluster``."""
-    parser.add_argument(
-        "--cluster",
-        metavar="ADDRESS|local[:N]|slurm[:N]",
-        help="factor on the workers of a Dask cluster: that of a scheduler such as tcp://head:8786, N processes of this machine "
-        "(one for each GPU, or core), or N jobs of Slurm",
-    )
-
-
 def on_cluster(run: Callable[[argparse.Namespace], int | None]) -> Callable[[argparse.Namespace], int | None]:
     """The action of a command, with the client of the cluster that was named as ``options.client``."""
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.cluster import add_cluster
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.files import add_force, store_file
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -26,7 +26,7 @@ def add_settings(parser: argparse._ActionsContainer, *, judged: str | None = Non
         help="keep factors in this new file, or in a file in this folder, while they are needed",
     )
     add_force(parser)
-    add_cluster(parser)
+    tb.add_words(parser, ["cluster"])
 
 
 def add_at(parser: argparse._ActionsContainer) -> None:

@@ -49,7 +49,8 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command(
             "benchmarks matrix_types --types complex128 float32 --engines residue native --places host --name h200 --force", 150
         ),
-        Command("benchmarks eigen in-core --scales 22 25 --name h200-25 --force", 120),
+        Command("benchmarks eigen in-core --scales 22 --order degree --name h200-22 --force", 30),
+        Command("benchmarks eigen in-core --scales 25 --order degree --name h200-25 --force", 110),
         Command(
             "benchmarks segments --devices cuda:0 --solvers first whole "
             "--images camera --sizes 600x450 --name h200-segments --force",
@@ -60,7 +61,7 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
     ),
     2: (
         Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --name h200x2 --force", 480),
-        Command("benchmarks eigen two --name h200x2 --force", 120),
+        Command("benchmarks eigen two --scales 25 --order degree --name h200x2 --force", 120),
     ),
     4: (
         Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --name h200x4 --force", 700),

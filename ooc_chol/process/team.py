@@ -18,6 +18,8 @@ from ooc_chol.process.threads import OwnThread, start, take, wait_out
 
 #: Bytes of a copy that are worth a thread.
 _LEAST_SHARE = 1 << 20
+#: Bytes of an array from which on one pass over it is worth starting threads, and how many.
+_LEAST_SHARED, _MOST_SHARES = 1 << 24, 8
 
 Job = Callable[[], None]
 Item = TypeVar("Item")
@@ -188,6 +190,12 @@ def _call(function: Callable[[Item], Result], item: Item) -> Result:
     """Call a function that may use NumPy's BLAS."""
     blas_buffers.ensure(numpys=True)
     return function(item)
+
+
+def by_shares(function: Callable[[slice], Result], rows: int, nbytes: int) -> list[Result]:
+    """``function(share)`` of even shares of so many rows of so many bytes, by threads where it is worth starting some."""
+    with closing(ThreadTeam(min(cores(), _MOST_SHARES) if nbytes >= _LEAST_SHARED else 1)) as team:
+        return team.map(function, team.shares(rows, nbytes))
 
 
 def cores() -> int:

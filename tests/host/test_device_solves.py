@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.host.stored_factors import STORES, random_spd
 from tests.host.turns import in_turn
 from tests.inside.dense import FileStore, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on_each, solve
 from tests.inside.dense import symmetric as symmetric_products
+from tests.inside.process import team
 from tests.inside.runtime import Pass
 from tests.tolerances import gamma, product_bound
 
@@ -90,7 +92,16 @@ def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(tmp_pa
     assert np.array_equal(x, y)
 
 
-def test_half_solves_are_two_half_solves():
+@pytest.fixture(params=[False, True], ids=["one thread", "threads"])
+def maybe_by_threads(request, monkeypatch):
+    """Whether passes over right-hand sides are shared by threads, however small."""
+    if request.param:
+        monkeypatch.setattr(team, "cores", lambda: 3)
+        for name, nbytes in (("_LEAST_SHARED", 0), ("_LEAST_SHARE", 64)):
+            monkeypatch.setattr(team, name, nbytes)
+
+
+def test_half_solves_are_two_half_solves(maybe_by_threads):
     a = random_spd(130, seed=5, condition=100.0)
     factor = oc.cholesky(a, tile_size=32)
     b, c = np.random.default_rng(0).standard_normal((2, 130, 3))
@@ -103,6 +114,11 @@ def test_half_solves_are_two_half_solves():
     for wrong in (b[:, 0], b[:5]):
         with pytest.raises(ValueError, match="130"):
             factor.half_solves(wrong, c)
+    for place in ((0, 0), (70, 1), (129, 2)):
+        spoilt = c.copy()
+        spoilt[place] = spoilt[129, 2] = np.nan
+        with pytest.raises(ValueError, match=re.escape(str(list(place)))):
+            factor.half_solves(b, spoilt)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (300, 9), (2100, 3)])

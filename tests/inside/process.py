@@ -14,6 +14,7 @@ MODULES = {
     "forked": "ooc_chol.process.fork_safety",
     "forks": "ooc_chol.process.forks",
     "room": "ooc_chol.process.address_space",
+    "team": "ooc_chol.process.team",
     "threads": "ooc_chol.process.threads",
 }
 

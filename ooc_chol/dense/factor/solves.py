@@ -18,6 +18,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
+from ooc_chol.process.team import by_shares
 from ooc_chol.runtime.passes import Pass
 
 
@@ -29,11 +30,21 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = 
     # What float32 cannot hold becomes infinite, and is refused as such.
     with np.errstate(over="ignore") if raw.itemsize > fmt.itemsize else nullcontext():
         x = np.array(raw, dtype=fmt.dtype, order="C", copy=True if copy else None)
-    finite = np.isfinite(x)
-    if not finite.all():
-        place = np.unravel_index(int(np.argmin(finite)), x.shape)
+    if not all(by_shares(lambda rows: bool(np.isfinite(x[rows]).all()), len(x), x.nbytes)):
+        place = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
         raise nonfinite_error(tuple(map(int, place)), x[place])
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
+
+
+def joined_columns(y: NDArray[Any], c: NDArray[Any]) -> NDArray[Any]:
+    """``[y, c]`` of two matrices of one type as a new array, by threads where it is large."""
+    x = np.empty((len(y), y.shape[1] + c.shape[1]), y.dtype)
+
+    def join(rows: slice) -> None:
+        np.concatenate([y[rows], c[rows]], axis=1, out=x[rows])
+
+    by_shares(join, len(x), x.nbytes)
+    return x
 
 
 def solve(

@@ -85,6 +85,7 @@ class RowsOnCluster(AbstractElsewhere):
         self._there: dict[str, set[RowsKey]] = {}  # by worker, the rows that it was given
         self._matrices: list[_Shared] = []
         self._lost: dict[str, None] = {}
+        self._is_placed = False
         self._products = self._tries = self._matrix_bytes = self._sent_bytes = self._returned_bytes = 0
         self._seconds = self._worker_seconds = 0.0
         with self._answering():
@@ -178,6 +179,7 @@ class RowsOnCluster(AbstractElsewhere):
                 return each
         parts = self._parts(operator.matrix.blocks)
         self._matrices.append(_Shared(len(self._matrices), operator, parts, [""] * len(parts)))
+        self._is_placed = False
         return self._matrices[-1]
 
     def _ask_states(self) -> None:
@@ -188,14 +190,22 @@ class RowsOnCluster(AbstractElsewhere):
         self._states = states
 
     def _place(self) -> None:
-        """Give every part of each matrix a worker that is there, as it was wherever that is possible."""
+        """Let the workers that are there hold all rows, each those that it held before wherever that is possible."""
         there = worker_addresses(self._client)
         if set(there) != set(self._states):
+            self._is_placed = False
             self._lost |= dict.fromkeys(each for each in self._held if each not in there)
             self._ask_states()
             for address in set(self._held) - set(self._states):
                 del self._held[address]
                 self._there.pop(address, None)
+        if not self._is_placed:
+            self._choose_owners()
+            self._is_placed = True
+        self._put_all()
+
+    def _choose_owners(self) -> None:
+        """Give every part of each matrix a worker that has room for it."""
         for shared in self._matrices:
             shared.owners = placed(shared.owners, sorted(self._states))
         self._check_memory()
@@ -205,7 +215,6 @@ class RowsOnCluster(AbstractElsewhere):
                 given = state.devices, state.budget_bytes
                 self._held[address] = self._submit(address, held_rows, *given)
                 self._there[address] = set()
-        self._put_all()
 
     def _check_memory(self) -> None:
         """Raise ``BudgetError`` where rows that are sent find no room beside the budget of a worker."""

@@ -108,6 +108,13 @@ def test_plans_tell_rows_of_workers_and_bytes(two_workers, packed):
     assert len(oc.plan_svds(packed, 3, client=two_workers, **FEW).cluster) == 2
 
 
+def test_owners_of_rows_are_chosen_once_for_all_products(two_workers, packed, monkeypatch):
+    chosen, choose = [], products.placed
+    monkeypatch.setattr(products, "placed", lambda *given: chosen.append(given) or choose(*given))
+    found = oc.eigsh(packed, 3, client=two_workers, **FEW)
+    assert found.report.cluster.products > 5 and len(chosen) == 1
+
+
 def test_a_run_is_gone_on_from_on_a_cluster_and_back(two_workers, packed, tmp_path):
     expected = oc.eigsh(packed, 3, **FEW)
 

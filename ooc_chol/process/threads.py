@@ -10,7 +10,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, final
 
 from ooc_chol.errors import BudgetError
@@ -18,6 +19,7 @@ from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import USERS_NOTE, check_room, stack_bytes
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 #: Seconds for which a thread that is inside the user's code is waited for once the run is over.
 GRACE_SECONDS = 0.5
@@ -84,6 +86,55 @@ def wait_out(threads: Sequence[OwnThread]) -> None:
         while thread.ident is not None and not thread.wait(LOOK_SECONDS):
             if thread.is_lent and time.monotonic() > deadline:
                 break
+
+
+@contextmanager
+def called_beside(function: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
+    """Call a function on a thread of its own while a ``with`` block runs, as while GPUs factor.
+
+    Parameters
+    ----------
+    function : callable
+        It is called once, as ``function()``.
+
+    Yields
+    ------
+    callable
+        It waits for the function, and returns what that returned, or raises what it raised. The block's end waits for it, too.
+
+    Raises
+    ------
+    BudgetError
+        The system has no room for the stack of another thread, or starts no more.
+
+    Examples
+    --------
+    >>> import ooc_chol.toolbox as tb
+    >>> with tb.called_beside(lambda: sum(range(10))) as total:
+    ...     total()
+    45
+    """
+    results, errors = list[Result](), list[BaseException]()
+
+    def call() -> None:
+        try:
+            blas_buffers.ensure(numpys=True)
+            results.append(function())
+        except BaseException as error:  # raised by who asks
+            errors.append(error)
+
+    def result() -> Result:
+        thread.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    thread = OwnThread(call, (), "beside")
+    start(thread)
+    try:
+        yield result
+    finally:
+        thread.wait()
 
 
 def take(items: queue.SimpleQueue[Item]) -> Item:

@@ -10,7 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ooc_chol.toolbox import map_in_threads
+from ooc_chol.toolbox import called_beside, map_in_threads
 from tests.inside.process import ThreadTeam, UsersCode
 
 
@@ -111,6 +111,33 @@ def test_no_more_threads_look_at_items_than_are_asked_for():
 def test_no_threads_at_all_are_refused():
     with pytest.raises(ValueError, match="threads is 0"):
         map_in_threads(abs, [1], threads=0)
+
+
+def test_a_function_is_called_beside_a_block_which_waits_for_it():
+    begun, may_end = threading.Event(), threading.Event()
+
+    def ends(word):
+        begun.set()
+        assert may_end.wait(30)
+        return word, threading.get_ident()
+
+    with called_beside(lambda: ends("done")) as result:
+        assert begun.wait(30)  # while we are here
+        may_end.set()
+        assert result() == result() == ("done", result()[1]) and result()[1] != threading.get_ident()
+    before = threading.active_count()
+    with pytest.raises(KeyError), called_beside(lambda: time.sleep(0.05)):
+        raise KeyError("the block's own")
+    assert threading.active_count() == before
+
+
+def test_the_error_of_a_function_beside_is_for_who_asks():
+    with called_beside(lambda: 1 // 0) as result:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                result()
+    with called_beside(lambda: 1 // 0):
+        pass  # nobody asked
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 1000])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -220,9 +220,10 @@ def fixed_variance(correlation: AbstractCovariance, nugget: float | None) -> flo
     return nugget / correlation.nugget
 
 
-def whiten_with_probes(factor: oc.CholeskyFactor, observations: Observations, probes: int, seed: int) -> tuple[Whitened, Probed]:
+def whiten_with_probes(
+    factor: oc.CholeskyFactor, observations: Observations, signs: NDArray[np.float64]
+) -> tuple[Whitened, Probed]:
     """The same, and solutions for random signs by the same two readings of L."""
-    signs = random_signs(observations.n, probes, seed)
     both = np.column_stack([observations.values, observations.design])
     half, solved = factor.half_solves(both, signs)
     p = both.shape[1]
@@ -258,8 +259,11 @@ def evaluated(
     start = time.perf_counter()
     ordered = observations.take(morton_order(observations.places))
     how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
-    with factored(correlation, ordered.coordinates, how, noise=noise, rows=ordered.named_rows, progress=progress) as factor:
-        whitened, probed = (whiten(factor, ordered), None) if probes is None else whiten_with_probes(factor, ordered, *probes)
+    with (
+        nullcontext() if probes is None else tb.called_beside(partial(random_signs, ordered.n, *probes)) as signs,
+        factored(correlation, ordered.coordinates, how, noise=noise, rows=ordered.named_rows, progress=progress) as factor,
+    ):
+        whitened, probed = (whiten(factor, ordered), None) if signs is None else whiten_with_probes(factor, ordered, signs())
         likelihood = put_together(
             whitened, float(factor.logdet()), ordered, correlation, variance=variance, reml=reml, start=start
         )

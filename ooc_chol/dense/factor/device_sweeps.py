@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, whole_pages
-from ooc_chol.dense.factor.sweeps import NOTHING, AbstractTeamSolver, AbstractTeamSweeps, Needs, PanelSums
+from ooc_chol.dense.factor.sweeps import NOTHING, AbstractTeamSolver, AbstractTeamSweeps, Needs, PanelSums, Part
 from ooc_chol.dense.passes import COMPUTES, COPIES, track_of_l
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
@@ -213,7 +213,7 @@ class DeviceSweeps(AbstractTeamSweeps):
 
         return self._allocated.scan.over(order, flops)
 
-    def each(self, parts: Sequence[Tile]) -> Iterator[Tile]:
+    def each(self, parts: Sequence[Part]) -> Iterator[Part]:
         """In two streams by turns: the end of one call, which leaves a part of the device idle, is filled by the next."""
         if len(parts) == 1:
             yield parts[0]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
-from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
+from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums, Part
 from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
@@ -57,7 +57,7 @@ class HostSweeps(AbstractSweeps):
         """Tiles in place, or read ahead."""
         return stream_tiles(self._store, order, self._track, columns)
 
-    def each(self, parts: Sequence[Tile]) -> Iterator[Tile]:
+    def each(self, parts: Sequence[Part]) -> Iterator[Part]:
         return iter(parts)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:

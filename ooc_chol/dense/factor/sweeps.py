@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
+
+Part = TypeVar("Part")
 
 
 class PanelSums(NamedTuple):
@@ -66,10 +68,11 @@ class AbstractSweeps(ABC):
         but for rounding in the sums of products off the diagonal.
         """
         (order,) = TriangularScheduler(first, transposed=transposed).schedule(self.grid).tasks
+        in_blocks = [[self.rows(x, i, first) for i in range(first, self.grid.nt)] for x in parts]  # once, not for each tile
         with closing(self.tiles(order, sum(x.shape[1] for x in parts))) as tiles:
             for (i, j), l_ij in tiles:
-                for x in self.each(parts):
-                    x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)
+                for x in self.each(in_blocks):
+                    x_i, x_j = x[i - first], x[j - first]
                     if i == j:  # x[i] = inv(L[i, i]) @ x[i]
                         self.solve_block(l_ij, x_i, i, transposed=transposed, left=left)
                     elif transposed:  # x[j] -= L[i, j].T @ x[i]
@@ -78,7 +81,7 @@ class AbstractSweeps(ABC):
                         self.subtract(x_i, l_ij, x_j, transposed=False)
 
     @abstractmethod
-    def each(self, parts: Sequence[Tile]) -> Iterator[Tile]:
+    def each(self, parts: Sequence[Part]) -> Iterator[Part]:
         """Parts of the columns one after the other; what is asked for one of them does not wait for the one before it."""
 
     def solve_block(self, l_kk: Tile, x_k: Tile, k: int, *, transposed: bool, left: Left | None) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.sweeps import AbstractTeamSolver, AbstractTeamSweeps, Left, Needs
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.interfaces import AbstractEvent
+from ooc_chol.interfaces import AbstractEvent, Tile
 from ooc_chol.runtime.passes import Pass, on_each_device
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
@@ -64,7 +64,7 @@ class _Part:
 
     def __init__(self, member: AbstractTeamSweeps, x: NDArray[Any]) -> None:
         self._member, self._x = member, x
-        self._there: set[int] = set()
+        self._there: dict[int, Tile] = {}
         with member.current():
             self._tile = member.array(*x.shape)
 
@@ -73,26 +73,26 @@ class _Part:
         member, nt = self._member, self._member.grid.nt
         order = [TileIndex(i, k) for i in range(nt - 1, k - 1, -1)] if transposed else [TileIndex(k, j) for j in range(k + 1)]
         with member.current():
-            self._bring(k)
-            x_k = member.rows(self._tile, k)
+            x_k = self._bring(k)
             with closing(member.tiles(order, self._x.shape[1])) as tiles:
                 for (i, j), tile in tiles:
                     other = i if transposed else j
                     if other == k:  # x[k] = inv(L[k, k]) @ x[k]
                         member.solve_block(tile, x_k, k, transposed=transposed, left=left)
                         continue
-                    if other not in self._there:
+                    if (x_other := self._there.get(other)) is None:
                         member.wait(final[other])
-                        self._bring(other)
+                        x_other = self._bring(other)
                     # x[k] -= L[k, j] @ x[j], or x[k] -= L[i, k].T @ x[i]
-                    member.subtract(x_k, tile, member.rows(self._tile, other), transposed=transposed)
+                    member.subtract(x_k, tile, x_other, transposed=transposed)
             member.take_back(x_k, member.rows(self._x, k))
             return member.record()
 
-    def _bring(self, k: int) -> None:
+    def _bring(self, k: int) -> Tile:
         """Copy a block of the host array to the device."""
-        self._member.bring_rows(self._member.rows(self._x, k), self._member.rows(self._tile, k))
-        self._there.add(k)
+        part = self._there[k] = self._member.rows(self._tile, k)
+        self._member.bring_rows(self._member.rows(self._x, k), part)
+        return part
 
 
 @contextmanager

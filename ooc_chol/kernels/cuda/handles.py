@@ -69,12 +69,13 @@ class BlasHandle:
 
     def of(self, stream: AbstractStream) -> int:
         """The handle, set to enqueue on ``stream`` until it is asked for another one."""
-        workspace, pointer = self.workspace(stream), cupy_stream(stream).ptr
-        assert self._handle is not None  # a workspace was found
+        pointer = cupy_stream(stream).ptr
         if pointer != self._current:
+            workspace = self.workspace(stream)
             cublas.set_stream(self._handle, pointer)  # this takes the workspace away, hence in this order
             cublas.set_workspace(self._handle, workspace, sizes.CUBLAS_WORKSPACE_BYTES)
             self._current = pointer
+        assert self._handle is not None  # a workspace was found
         return self._handle
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import keep_on_device
 from ooc_chol.interfaces import AbstractDeviceMemory, Tile
-from ooc_chol.memory.release import RELEASER, DeviceBlock, MemoryBlock
+from ooc_chol.memory.release import RELEASER, DeviceMemoryBlock, MemoryBlock
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.tiling import Index, TileGrid
 from ooc_chol.tasks.windows import Window
@@ -66,7 +66,7 @@ class _DeviceTiles:
 
 
 @final
-class _Idle(DeviceBlock):
+class _Idle(DeviceMemoryBlock):
     """The tiles of all devices."""
 
     def __init__(self) -> None:

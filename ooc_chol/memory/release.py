@@ -97,7 +97,7 @@ class MemoryBlock:
         return True
 
 
-class DeviceBlock(MemoryBlock):
+class DeviceMemoryBlock(MemoryBlock):
     """Memory of devices, as a block that waits for its release: nobody else's, and none of the host's."""
 
     is_anyones = False

@@ -17,7 +17,7 @@ import cupy as cp
 from cuda.bindings import runtime as cudart
 
 from ooc_chol.hardware.cuda.failures import checked
-from ooc_chol.memory.release import RELEASER, DeviceBlock, MemoryBlock
+from ooc_chol.memory.release import RELEASER, DeviceMemoryBlock, MemoryBlock
 
 _runtime = cp.cuda.runtime
 _KEEP_ALL = (1 << 63) - 1
@@ -89,7 +89,7 @@ class DevicePool:
 
 
 @final
-class _Unused(DeviceBlock):
+class _Unused(DeviceMemoryBlock):
     """Memory that a pool keeps."""
 
     def __init__(self, pool: DevicePool) -> None:

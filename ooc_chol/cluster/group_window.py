@@ -30,7 +30,6 @@ class GroupWindow(AbstractStore):
     """
 
     name = "zarr"
-    ordered_by_events = True
     writes_file = True
 
     def __init__(self, group: ZarrStore, kept: KeptTiles, window: Window, kept_bytes: int) -> None:
@@ -55,10 +54,6 @@ class GroupWindow(AbstractStore):
         """Tell whether reading a tile now reads the group."""
         key = _key(index)
         return key not in self._made and not self._kept.has(key)
-
-    def view(self, index: BlockIndex) -> None:
-        """None: which tiles are in memory changes while the task runs."""
-        return None
 
     def read(self, index: BlockIndex, out: Floats) -> None:
         fmt = self.format_of(index)

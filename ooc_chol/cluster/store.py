@@ -61,13 +61,6 @@ class ClusterStore(AbstractStore):
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
         return self._formats
 
-    def view(self, index: BlockIndex) -> None:
-        """Nothing lies in this process."""
-        return None
-
-    def read(self, index: BlockIndex, out: Floats) -> None:
-        self.read_rows(index, range(self.grid.size(index[0])), out)
-
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)

@@ -31,7 +31,6 @@ class WindowStore(AbstractStore):
     """
 
     name = "memory"
-    ordered_by_events = True
 
     def __init__(
         self,
@@ -88,9 +87,6 @@ class WindowStore(AbstractStore):
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
         return self._tile(index).reshape(-1).view(np.uint8)
-
-    def read(self, index: BlockIndex, out: Floats) -> None:
-        self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: Floats) -> None:
         """Copy tile ``index`` into ``out``, some rows by each thread: one alone is slower than the link to a GPU."""

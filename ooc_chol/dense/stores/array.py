@@ -31,7 +31,6 @@ class MemoryStore(AbstractStore):
     """
 
     name = "memory"
-    ordered_by_events = True
 
     def __init__(
         self,
@@ -86,9 +85,6 @@ class MemoryStore(AbstractStore):
     def locking(self) -> AbstractLocking | None:
         """The page-locking of all tiles but widened ones, once it has begun."""
         return None if self._bytes is None else self.memory.locking
-
-    def read(self, index: BlockIndex, out: Floats) -> None:
-        self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         fmt, columns = self.format_of(index), self.grid.size(index[1])
@@ -153,7 +149,6 @@ class OverwriteStore(AbstractStore):
     """L over the lower triangle of the user's array, in its type; the strict upper triangle is neither read nor written."""
 
     name = "array"
-    ordered_by_events = True
 
     def __init__(self, a: NDArray[Any], grid: TileGrid, fmt: PrecisionFormat = FP64) -> None:
         if not isinstance(a, np.ndarray) or a.dtype != fmt.dtype:
@@ -180,16 +175,8 @@ class OverwriteStore(AbstractStore):
         """Always None, as all tiles lie in an array of one type."""
         return None
 
-    def view(self, index: BlockIndex) -> None:
-        """None: tiles of the array are not contiguous, and above its diagonal are not ours."""
-        return None
-
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Nothing to do: all tiles are of the array's type."""
-
-    def read(self, index: BlockIndex, out: Floats) -> None:
-        """Copy tile ``index`` into ``out``; the strict upper part of a diagonal tile becomes zero."""
-        self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``; strict upper entries become zero."""

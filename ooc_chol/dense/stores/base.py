@@ -37,9 +37,9 @@ class AbstractStore(AbstractTier):
         formats = self.formats
         return self.fmt if formats is None else formats[self.grid.packed(*index)]
 
-    @abstractmethod
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
-        """Tile ``index`` in place as a row-major contiguous array, or None when it must be read."""
+        """Tile ``index`` in place as a row-major contiguous array, or None, as here, when it must be read."""
+        return None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -56,6 +56,9 @@ class AbstractStore(AbstractTier):
 
         Other tiles stay where they are, so that other threads may go on with them.
         """
+
+    def read(self, index: BlockIndex, out: Floats) -> None:
+        self.read_rows(index, range(self.grid.size(index[0])), out)
 
     @abstractmethod
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:

@@ -25,7 +25,6 @@ class DeviceStore(AbstractStore):
     """
 
     name = "device"
-    ordered_by_events = True
 
     def __init__(
         self,
@@ -79,14 +78,6 @@ class DeviceStore(AbstractStore):
         memory, offset = self._place(index)
         is_there = memory.device == device and self.format_of(index) == self.fmt
         return memory.array(offset, self.grid.shape(*index), self.fmt.dtype) if is_there else None
-
-    def view(self, index: BlockIndex) -> None:
-        """None: the host does not see a GPU's memory."""
-        return None
-
-    def read(self, index: BlockIndex, out: Floats) -> None:
-        """Copy tile ``index`` into ``out``, widened."""
-        self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         fmt, columns = self.format_of(index), self.grid.size(index[1])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import time
 import warnings
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as with_fields
@@ -61,7 +59,7 @@ class FileStore(AbstractKeptStore):
     """
 
     name = "file"
-    ordered_by_events = True
+    header: FileHeader
 
     def __init__(self, path: str, descriptor: int, header: FileHeader) -> None:
         self.path = path
@@ -192,14 +190,6 @@ class FileStore(AbstractKeptStore):
             raise
         return store
 
-    @property
-    def identity(self) -> str:
-        """Identity of a complete file's content: its order, its key, and the sum of its checksums."""
-        header = self.header
-        key = zlib.crc32(json.dumps(dict(header.arithmetic_key), sort_keys=True).encode())
-        signed = "unsigned" if header.index_hash is None else f"{header.index_hash:016x}"
-        return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
-
     def is_there(self) -> bool:
         try:
             status = os.stat(self.path)
@@ -212,36 +202,8 @@ class FileStore(AbstractKeptStore):
         return self.path + ".partial"
 
     @property
-    def nbytes(self) -> int:
-        """Size of the file, header included."""
-        return self.layout.end
-
-    @property
     def layout(self) -> TileLayout:
         return self.header.layout
-
-    @property
-    def is_complete(self) -> bool:
-        return self.header.complete
-
-    @property
-    def arithmetic_key(self) -> Mapping[str, Any]:
-        return self.header.arithmetic_key
-
-    @property
-    def created_by(self) -> str:
-        return self.header.created_by
-
-    def reads_file(self, index: BlockIndex) -> bool:
-        """Always: no tile is elsewhere."""
-        return True
-
-    def view(self, index: BlockIndex) -> None:
-        """None: tiles of a file must be read."""
-        return None
-
-    def read(self, index: BlockIndex, out: Floats) -> None:
-        self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_unchecked(self, index: BlockIndex, out: Floats) -> Callable[[], None] | None:
         """Fill ``out`` with tile ``index``; one that needs no conversion is left to be checked by what is returned."""
@@ -369,11 +331,6 @@ class FileStore(AbstractKeptStore):
         if self.keeps_unfinished:
             self._writing().confirm(self._open_file(), self.layout, index)
 
-    def distrust(self, since: float) -> None:
-        """Let tiles that were written since then be unwritten: a device had failed, and others may have used what it gave."""
-        if late := [tile for tile, at in self._written_at.items() if at >= since]:
-            self.forget(late)
-
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
         if self.keeps_unfinished:
             self._writing().forget(self._open_file(), self.layout, tiles)
@@ -404,10 +361,6 @@ class FileStore(AbstractKeptStore):
         assert self._checked is not None
         return self._checked
 
-    @property
-    def checkpoint(self) -> Mapping[str, Any] | None:
-        return self.header.checkpoint
-
     def save_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Keep it in the header."""
         if self.header.complete:
@@ -429,10 +382,6 @@ class FileStore(AbstractKeptStore):
         os.fsync(descriptor)
         write_fully(descriptor, second, 0, self.partial_path)
         os.fsync(descriptor)
-
-    def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
-        """Let the header say this key once the file is complete."""
-        self.header = with_fields(self.header, arithmetic_key=dict(arithmetic_key))
 
     def _completed_header(self) -> FileHeader:
         """The header of the file once it is complete, its index signed; TierError while tiles are missing."""

@@ -35,7 +35,6 @@ class TieredStore(AbstractStore):
     """
 
     name = "memory over file"
-    ordered_by_events = True
     wants_word_of_writes = True
     writes_file = True
 
@@ -102,9 +101,6 @@ class TieredStore(AbstractStore):
     def locking(self) -> AbstractLocking | None:
         """The page-locking of kept tiles, once it has begun."""
         return None if self._bytes is None or not self._starts else self._memory.locking
-
-    def read(self, index: BlockIndex, out: Floats) -> None:
-        self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: Floats) -> None:
         """Fill ``out`` with tile ``index``, a large one that is in the file alone by all threads of ``team``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as with_fields
@@ -53,7 +52,7 @@ class ZarrStore(AbstractKeptStore):
     """
 
     name = "zarr"
-    ordered_by_events = True
+    header: ZarrHeader
 
     def __init__(self, claim: Claim, header: ZarrHeader, layout: TileLayout, *, is_own: bool) -> None:
         self._claim, self.header = claim, header
@@ -181,13 +180,6 @@ class ZarrStore(AbstractKeptStore):
         """Pickle as the name of the group, which may be written by whoever opens it while it is unfinished."""
         return ZarrStore.open_for_writing, (self.folder, self.header.writer)
 
-    @property
-    def identity(self) -> str:
-        """Identity of a complete group's content: its order, its key, and the sum of its checksums."""
-        key = zlib.crc32(json.dumps(dict(self.header.arithmetic_key), sort_keys=True).encode())
-        signed = "unsigned" if self.header.index_hash is None else f"{self.header.index_hash:016x}"
-        return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
-
     def is_there(self) -> bool:
         try:
             found = read_zarr_header(self.folder)
@@ -205,37 +197,8 @@ class ZarrStore(AbstractKeptStore):
         return self._layout
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of its tiles."""
-        return self._layout.end
-
-    @property
-    def is_complete(self) -> bool:
-        return self.header.complete
-
-    @property
-    def arithmetic_key(self) -> Mapping[str, Any]:
-        return self.header.arithmetic_key
-
-    @property
-    def created_by(self) -> str:
-        return self.header.created_by
-
-    @property
-    def checkpoint(self) -> Mapping[str, Any] | None:
-        return self.header.checkpoint
-
-    @property
     def is_closed(self) -> bool:
         return self._is_closed
-
-    def reads_file(self, index: BlockIndex) -> bool:
-        """Always: no tile is elsewhere."""
-        return True
-
-    def view(self, index: BlockIndex) -> None:
-        """None: tiles of a group must be read."""
-        return None
 
     def read(self, index: BlockIndex, out: Floats) -> None:
         fmt = self.format_of(index)
@@ -412,11 +375,6 @@ class ZarrStore(AbstractKeptStore):
         if self._index.confirm(index):
             self._show_at_once(index)
 
-    def distrust(self, since: float) -> None:
-        """Let tiles that were written since then be unwritten: a device had failed, and others may have used what it gave."""
-        if late := [tile for tile, at in self._written_at.items() if at >= since]:
-            self.forget(late)
-
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
         if not self.keeps_unfinished:
             return
@@ -441,10 +399,6 @@ class ZarrStore(AbstractKeptStore):
         self._write_header(self.header)
         self._remove_widened()
         self.folder.flush()
-
-    def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
-        """Let the attributes say this key once they are written again."""
-        self.header = with_fields(self.header, arithmetic_key=dict(arithmetic_key))
 
     def flush(self) -> None:
         """Make durable what was written until now, tiles before their checksums."""

@@ -92,6 +92,7 @@ MODULES = {
     "pairs": "ooc_chol.apps.geostat.variography.pairs",
     "precision": "ooc_chol.apps.geostat.estimation.precision",
     "results": "ooc_chol.apps.geostat.results",
+    "scores": "ooc_chol.apps.geostat.estimation.scores",
     "scoring": "ooc_chol.apps.geostat.estimation.scoring",
     "search": "ooc_chol.apps.geostat.cli.search",
     "simulation": "ooc_chol.apps.geostat.kriging.simulation",

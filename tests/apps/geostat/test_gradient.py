@@ -19,7 +19,7 @@ from tests.apps.geostat.few_tiles import (
     profile_log_likelihood_gradient,
 )
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, MONTE_CARLO_ERRORS, TWO_ROUTES
-from tests.inside.geostat import random_signs
+from tests.inside.geostat import random_signs, scores
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -145,6 +145,18 @@ def test_probes_are_those_of_the_seed():
         log_likelihood_gradient(observations, model, traces="probes", probes=8, seed=seed).gradient for seed in (3, 3, 4)
     )
     assert np.array_equal(first, again) and not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("reml", [False, True])
+def test_threads_change_no_bit_of_estimates_by_probes(reml, monkeypatch):
+    observations, model = example(n=200), Matern(1.3, 0.25, 1.5, 0.05)
+    answers = []
+    for rows, entries in ((200, 1 << 20), (16, 0)):
+        monkeypatch.setattr(scores, "_ROWS", rows)
+        monkeypatch.setattr(scores, "_LEAST_SUMMED", entries)
+        answers.append(log_likelihood_gradient(observations, model, reml=reml, traces="probes", information=True, probes=9))
+    for name in ("gradient", "standard_error", "information", "information_error"):
+        assert np.array_equal(*(getattr(found, name) for found in answers))
 
 
 @pytest.mark.parametrize(("n", "probes"), [(1, 2), (7, 3), (1000, 64)])

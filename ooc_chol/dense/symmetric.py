@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import product
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +15,7 @@ from ooc_chol.config import PAGE_BYTES, parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import default_budget, device_kind, page_locked, resolve_devices
+from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
@@ -28,7 +32,7 @@ _STREAMS = 2
 LEAST_ROWS = 16384
 
 
-@documented(devices="Every GPU computes some rows, or the host all where the matrix has no function for a GPU (``cuda=``).")
+@overload
 def symm(
     A: FunctionSource,
     b: ArrayLike,
@@ -37,14 +41,38 @@ def symm(
     columns: range | None = None,
     devices: str | Sequence[str] | int | None = None,
     memory_budget: int | str | None = None,
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64]: ...
+
+
+@overload
+def symm(
+    A: Sequence[FunctionSource],
+    b: ArrayLike,
+    *,
+    rows: range | None = None,
+    columns: range | None = None,
+    devices: str | Sequence[str] | int | None = None,
+    memory_budget: int | str | None = None,
+) -> list[NDArray[np.float64]]: ...
+
+
+@documented(devices="Every GPU computes some rows, or the host all where a matrix has no function for a GPU (``cuda=``).")
+def symm(
+    A: FunctionSource | Sequence[FunctionSource],
+    b: ArrayLike,
+    *,
+    rows: range | None = None,
+    columns: range | None = None,
+    devices: str | Sequence[str] | int | None = None,
+    memory_budget: int | str | None = None,
+) -> NDArray[np.float64] | list[NDArray[np.float64]]:
     """Multiply ``A @ b``, or a rectangle of A, with a symmetric matrix that a tile function makes, and that is never stored.
 
     Parameters
     ----------
-    A : FunctionSource
+    A : FunctionSource, or a list of them
         From :func:`from_function`. Unlike for ``cholesky`` any rectangle is asked for, above the diagonal too, and every entry
-        counts.
+        counts. Several of one order are multiplied with ``b`` in one visit of the devices.
     b : (n,) or (n, m) array_like
         Right factor; not changed. Of as many rows as there are ``columns``.
     rows, columns : range, optional
@@ -52,14 +80,14 @@ def symm(
 
     Returns
     -------
-    (n,) or (n, m) array
-        The product, a new array with a row for each of ``rows``.
+    (n,) or (n, m) array, or a list of them
+        The product, a new array with a row for each of ``rows``; of a list of matrices a list.
 
     Raises
     ------
     TypeError, ValueError
-        A is no tile function, ``b`` no array of finite real numbers with a row for each column, the ranges are not inside A,
-        or there is no such device.
+        A is no tile function, or a list of none or of several orders. ``b`` is no array of finite real numbers with a row for
+        each column, the ranges are not inside A, or there is no such device.
     BudgetError
         The budget does not hold a column and a tile.
 
@@ -80,38 +108,61 @@ def symm(
     ... )
     array([6., 6., 6.])
     """
-    check_function(A, "A")
-    wanted, beside = (range(A.n) if part is None else part for part in (rows, columns))
+    is_list = isinstance(A, Sequence)
+    matrices = list(A) if isinstance(A, Sequence) else [A]
+    n = _order(matrices)
+    wanted, beside = (range(n) if part is None else part for part in (rows, columns))
     for name, part in (("rows", wanted), ("columns", beside)):
         if not isinstance(part, range):
             raise TypeError(f"{name} is a {type(part).__name__}; give a range")
-        if part.step != 1 or part.start < 0 or part.stop > A.n:
-            raise ValueError(f"{part} is not inside a matrix of order {A.n}")
+        if part.step != 1 or part.start < 0 or part.stop > n:
+            raise ValueError(f"{part} is not inside a matrix of order {n}")
     x, given = right_hand_side(b, len(beside), copy=False)
-    shape = (len(wanted), *given[1:])
     names = resolve_devices(devices)
     given_budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     if not x.size or not len(wanted):
-        return np.zeros(shape)
-    if device_kind(names[0]).is_in_host_memory or not A.is_made_on_cuda:
-        return _on_host(A, x, wanted, beside).reshape(shape)
-    budget = default_budget(names) if given_budget is None else given_budget
-    return multiply_on_each(names, A, np.ascontiguousarray(x), budget, rows=wanted, columns=beside).reshape(shape)
+        products = np.zeros((len(matrices), len(wanted), x.shape[1]))
+    elif device_kind(names[0]).is_in_host_memory or not all(matrix.is_made_on_cuda for matrix in matrices):
+        products = _on_host(matrices, x, wanted, beside)
+    else:
+        budget = default_budget(names) if given_budget is None else given_budget
+        products = multiply_on_each(names, matrices, np.ascontiguousarray(x), budget, rows=wanted, columns=beside)
+    found = list(products.reshape(len(matrices), len(wanted), *given[1:]))
+    return found if is_list else found[0]
+
+
+def _order(matrices: Sequence[FunctionSource]) -> int:
+    """The order of all matrices."""
+    for number, matrix in enumerate(matrices):
+        check_function(matrix, "A" if len(matrices) == 1 else f"A[{number}]")
+        if matrix.n != matrices[0].n:
+            raise ValueError(
+                f"A[{number}] has order {matrix.n}, but A[0] has order {matrices[0].n}: multiply with one order at once"
+            )
+    if not matrices:
+        raise ValueError("A is an empty list: give at least one tile function")
+    return matrices[0].n
 
 
 def multiply_on_each(
-    names: Sequence[str], a: FunctionSource, x: NDArray[np.float64], budget_bytes: int, *, rows: range, columns: range
+    names: Sequence[str],
+    matrices: Sequence[FunctionSource],
+    x: NDArray[np.float64],
+    budget_bytes: int,
+    *,
+    rows: range,
+    columns: range,
 ) -> NDArray[np.float64]:
-    """``A[rows, columns] @ x`` on devices that share the rows in whole tiles: no bit depends on how many they are."""
-    y, nb = np.empty((len(rows), x.shape[1])), tile_order(budget_bytes, max(len(rows), len(columns)))
+    """``A[rows, columns] @ x`` of each A on devices that share the rows in whole tiles: no bit depends on how many they are."""
+    y, nb = np.empty((len(matrices), len(rows), x.shape[1])), tile_order(budget_bytes, max(len(rows), len(columns)))
     spans = _spans(rows, nb)
     names = names[: max(1, min(len(rows) // LEAST_ROWS, len(spans)))]
     ends = np.linspace(0, len(spans), len(names) + 1).astype(int)
 
     def multiplied(number: int) -> Iterator[None]:
         own = range(spans[ends[number]].start, spans[ends[number + 1] - 1].stop)
-        part = y[own.start - rows.start : own.stop - rows.start]
-        return multiply_on(opened[number], a, (x, part), budget_bytes, nb=nb, rows=own, columns=columns)
+        part = y[:, own.start - rows.start : own.stop - rows.start]
+        return multiply_on(opened[number], matrices, (x, part), budget_bytes, nb=nb, rows=own, columns=columns)
 
     with page_locked(names, fresh=y, filled=[x]):
         opened = [open_tile_device(name) for name in names]
@@ -130,23 +181,25 @@ def _spans(whole: range, size: int) -> list[range]:
     return [range(start, min(start + size, whole.stop)) for start in range(whole.start, whole.stop, size)]
 
 
-def _on_host(a: FunctionSource, x: NDArray[np.float64], wanted: range, beside: range) -> NDArray[np.float64]:
-    """Rows of the product by several threads: tile functions of NumPy release the interpreter lock."""
+def _on_host(matrices: Sequence[FunctionSource], x: NDArray[np.float64], wanted: range, beside: range) -> NDArray[np.float64]:
+    """Rows of the products by several threads: tile functions of NumPy release the interpreter lock."""
+    y = np.zeros((len(matrices), len(wanted), x.shape[1]))
 
-    def product(rows: range) -> NDArray[np.float64]:
-        total = np.zeros((len(rows), x.shape[1]))
+    def multiply(part: tuple[int, range]) -> None:
+        number, rows = part
+        total = y[number, rows.start - wanted.start : rows.stop - wanted.start]
         for cols in _spans(beside, _HOST_TILE):
             tile = np.empty((len(rows), len(cols)))
-            a.read_block(rows, cols, tile)
+            matrices[number].read_block(rows, cols, tile)
             total += tile @ x[cols.start - beside.start : cols.stop - beside.start]
-        return total
 
-    return np.concatenate(map_in_threads(product, _spans(wanted, _HOST_TILE)))
+    map_in_threads(multiply, list(product(range(len(matrices)), _spans(wanted, _HOST_TILE))))
+    return y
 
 
 def multiply_on(
     device: TileDevice,
-    a: FunctionSource,
+    matrices: Sequence[FunctionSource],
     arrays: tuple[NDArray[np.float64], NDArray[np.float64]],
     budget_bytes: int,
     *,
@@ -154,7 +207,10 @@ def multiply_on(
     rows: range,
     columns: range,
 ) -> Iterator[None]:
-    """``y = A[rows, columns] @ x`` on one device, a tile row at each ``next``, and as many columns of ``x`` at a time as fit."""
+    """``y = A[rows, columns] @ x`` of each A on one device, a tile row at each ``next``, as many columns of ``x`` at once as fit.
+
+    Shapes: ``x`` (n, m), ``y`` (matrices, rows, m).
+    """
     x, y = arrays
     n, m = x.shape
     fixed = device.kernels.workspace_bytes(nb) + _STREAMS * 8 * nb * nb + 4 * PAGE_BYTES
@@ -165,8 +221,14 @@ def multiply_on(
     # slots hold rows of the product: staging buffers, where copies need them, are as large as a slot
     slot = 8 * nb * width
     arena = device.allocate(_STREAMS, slot, nb, [*vector_arrays((nb * nb,), _STREAMS), *vector_arrays((n * width,), 1)])
-    device.prepare(a.prepare)
+    for matrix in matrices:
+        device.prepare(matrix.prepare)
     kernels, streams = device.kernels.create_solves(), [device.create_stream(f"symm-{number}") for number in range(_STREAMS)]
+
+    @cache
+    def room(turn: int, height: int, wide: int) -> Tile:
+        return arena.arrays[turn][: height * wide].reshape(height, wide)
+
     for start in range(0, m, width):
         part = slice(start, min(start + width, m))
         wide = part.stop - part.start
@@ -176,15 +238,16 @@ def multiply_on(
         copy_columns_in(device, streams[0], x, right, slot_bytes=slot, columns=part)
         for stream in streams[1:]:
             stream.wait(streams[0].record())
-        for number, span in enumerate(_spans(rows, nb)):
+        x_by_cols = [(cols, right[cols.start - columns.start : cols.stop - columns.start]) for cols in _spans(columns, nb)]
+        for number, (one, span) in enumerate(product(range(len(matrices)), _spans(rows, nb))):
             turn = number % _STREAMS
             stream, target = streams[turn], arena.tile(turn, (len(span), wide))
             device.generate(stream, zeros, span, range(wide), target)
-            for cols in _spans(columns, nb):  # y[i] += A[i, j] @ x[j]
-                made = arena.arrays[turn][: len(span) * len(cols)].reshape(len(span), len(cols))
-                device.generate(stream, a.function, span, cols, made)
-                kernels.add_product(stream, target, made, right[cols.start - columns.start : cols.stop - columns.start])
-            own = y[span.start - rows.start : span.stop - rows.start]
+            for cols, x_j in x_by_cols:  # y[i] += A[i, j] @ x[j]
+                made = room(turn, len(span), len(cols))
+                device.generate(stream, matrices[one].function, span, cols, made)
+                kernels.add_product(stream, target, made, x_j)
+            own = y[one, span.start - rows.start : span.stop - rows.start]
             copy_columns_out(device, stream, target, own, slot_bytes=slot, columns=part)
             finish(device, ())  # it may have been aborted
             yield

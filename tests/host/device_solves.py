@@ -222,7 +222,9 @@ def multiply_by(
 ) -> None:
     """``y = d @ x`` on one device."""
     nb, whole = tile_order(budget, len(d)), range(len(d))
-    for _ in multiply_on(opened, symmetric_source(d), arrays, budget, nb=nb, rows=whole, columns=whole):
+    for _ in multiply_on(
+        opened, [symmetric_source(d)], (arrays[0], arrays[1][np.newaxis]), budget, nb=nb, rows=whole, columns=whole
+    ):
         pass
 
 

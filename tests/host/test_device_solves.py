@@ -131,16 +131,22 @@ def test_products_on_several_devices_have_the_bits_of_one(monkeypatch):
         monkeypatch.setattr(symmetric_products, name, rows)
     d, x = symmetric(700, 5), np.random.default_rng(6).standard_normal((600, 9))
     where, names = {"rows": range(30, 700), "columns": range(50, 650)}, [f"host:{number}" for number in range(4)]
-    found = [multiply_on_each(names[:count], symmetric_source(d), x, 1 << 24, **where) for count in (1, 2, 3, 4)]
+    found = [multiply_on_each(names[:count], [symmetric_source(d)], x, 1 << 24, **where)[0] for count in (1, 2, 3, 4)]
     assert (np.abs(found[0] - d[30:, 50:650].astype(np.longdouble) @ x) <= product_bound(d[30:, 50:650], x)).all()
     assert all(np.array_equal(found[0], other) for other in found[1:])
+    others = [symmetric_source(symmetric(700, seed)) for seed in (5, 7, 8)]
+    for count in (1, 3):  # several matrices in one visit, by groups of columns where few fit
+        for budget in (1 << 24, 1 << 16):
+            together = multiply_on_each(names[:count], others, x, budget, **where)
+            for one, product in zip(others, together, strict=True):
+                assert np.array_equal(product, multiply_on_each(names[:1], [one], x, budget, **where)[0])
 
     def faulty(rows, cols, out, stream):
         assert rows.start < 500, "no such rows"
         out[...] = 0.0
 
     with pytest.raises(AssertionError, match="no such rows"):
-        multiply_on_each(names, oc.from_function(700, faulty), x, 1 << 24, **where)
+        multiply_on_each(names, [oc.from_function(700, faulty)], x, 1 << 24, **where)
 
 
 def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tmp_path):
@@ -200,6 +206,9 @@ def test_a_product_on_the_host():
     assert (np.abs(y - d.astype(np.longdouble) @ x) <= product_bound(d, x)).all()
     np.testing.assert_allclose(oc.symm(symmetric_source(d), x[:, 1], devices=DEVICE), y[:, 1], rtol=1e-9)
     assert oc.symm(symmetric_source(d), np.empty((1100, 0)), devices=DEVICE).shape == (1100, 0)
+    both = oc.symm([symmetric_source(symmetric(1100, 9)), symmetric_source(d)], x, devices=DEVICE)
+    assert len(both) == 2 and np.array_equal(both[1], y)
+    assert [each.shape for each in oc.symm([symmetric_source(d)], x[:, 1], devices=DEVICE)] == [(1100,)]
 
 
 def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
@@ -249,5 +258,11 @@ def test_what_is_no_matrix_or_no_vector_is_refused(tmp_path: Path):
             factor.half_solve_sums(symmetric_source(np.eye(7)), range(5, 7), width=0)
     with pytest.raises(TypeError, match="from_function"):
         oc.symm(np.eye(5), np.ones(5))
+    with pytest.raises(TypeError, match=r"A\[1\] is a ndarray"):
+        oc.symm([symmetric_source(np.eye(5)), np.eye(5)], np.ones(5))
+    with pytest.raises(ValueError, match=r"A\[1\] has order 4"):
+        oc.symm([symmetric_source(np.eye(5)), symmetric_source(np.eye(4))], np.ones(5))
+    with pytest.raises(ValueError, match="empty"):
+        oc.symm([], np.ones(5))
     with pytest.raises(ValueError, match="right-hand side"):
         oc.symm(symmetric_source(np.eye(5)), np.ones(4), devices=DEVICE)

@@ -124,7 +124,7 @@ def _directions(found: Evaluated, images: list[Array], w: Array) -> list[Array]:
 def _products(found: Evaluated, shape: Sequence[str], alpha: Array, w: Array) -> tuple[Array, list[Array]]:
     """``a' D a`` and ``D w`` of each derivative ``D``."""
     both, how = _joined([alpha[:, np.newaxis], w]), found.settings.here
-    images = [oc.symm(derivative, both, **how) for derivative in _derivatives(found, shape)]
+    images = oc.symm(derivatives, both, **how) if (derivatives := _derivatives(found, shape)) else []
     return np.array([alpha @ image[:, 0] for image in images]), [image[:, 1:] for image in images]
 
 

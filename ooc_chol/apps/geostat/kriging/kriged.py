@@ -226,7 +226,7 @@ class Kriging:
         joint = covariance_source(unit, np.concatenate([self.observations.coordinates, places]))
         plan = self.factor.plan
         is_here = isinstance(plan, oc.Plan)  # that of a cluster has no devices of this process
-        products = oc.symm(
+        products: NDArray[np.float64] = oc.symm(
             joint,
             self.dual if refined is None else refined.dual,
             rows=range(n, n + len(places)),

@@ -11,7 +11,7 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda import modules
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.product_sizes import widest_panel, workspace_sizes
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
+from ooc_chol.kernels.interfaces.products import AbstractProductKernels, check_factors, check_product
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import RowBlock, ValueKind
 
@@ -69,9 +69,8 @@ class CudaProductKernels(AbstractProductKernels):
         self._launch("multiply", (block.kind, x.shape[1]), stream, block.n_groups, (*operands, *ends))
 
     def scale(self, stream: AbstractStream, factors: Tile, x: Tile) -> None:
-        self._check_panel("x", x)
-        if factors.shape != x.shape[:1] or factors.dtype != np.float64:
-            raise ValueError(f"{factors.shape} factors of {factors.dtype} cannot scale a panel of shape {x.shape}: give float64")
+        check_factors(self, factors, x)
+        self._check_aligned("x", x)
         if not x.size:
             return
         blocks = min(-(-x.size // _THREADS), _MOST_SCALING)
@@ -97,25 +96,16 @@ class CudaProductKernels(AbstractProductKernels):
             COLUMNS=width,
         )
 
-    def _check_panel(self, name: str, x: Tile) -> None:
-        storage = self.precision.storage
-        if x.dtype != storage or x.ndim != 2 or x.shape[1] not in PANEL_COLUMNS or not x.flags.c_contiguous:
-            raise ValueError(
-                f"{name} is {x.dtype} of shape {x.shape}, but a panel in {self.precision.value} is row-major {storage} of "
-                f"{', '.join(map(str, PANEL_COLUMNS))} columns"
-            )
+    def _check_aligned(self, name: str, x: Tile) -> None:
         unit = min(16, x.shape[1] * x.itemsize)
         if x.data.ptr % unit:
             raise ValueError(f"{name} begins at an address that is no multiple of {unit} bytes, which are read at once")
 
     def _check(self, block: RowBlock, data: Tile, x: Tile, y: Tile) -> None:
         """Refuse what kernels would read or write outside of."""
-        self._check_panel("x", x)
-        self._check_panel("y", y)
-        if y.shape != (block.n_rows, x.shape[1]):
-            raise ValueError(f"y has shape {y.shape}, but the block's rows of the product are {(block.n_rows, x.shape[1])}")
-        if data.nbytes < block.nbytes:
-            raise ValueError(f"{data.nbytes} bytes are not the block's {block.nbytes}")
+        check_product(self, block, data, x, y)
+        self._check_aligned("x", x)
+        self._check_aligned("y", y)
         if block.segment_places > self.most_segments or x.shape[1] > self._panel:
             raise ValueError(
                 f"a block with {block.segment_places} places for segments and a panel of {x.shape[1]} columns, but there "

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.streams import enqueue
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
+from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels, check_factors, check_panel, check_product
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.scipy_modules import sparse_tools
 from ooc_chol.process.team import ThreadTeam, pieces
@@ -119,7 +119,7 @@ class HostProductKernels(AbstractProductKernels):
         self._team.close()
 
     def prepare(self, stream: AbstractStream, x: Tile) -> None:
-        self._check_panel("x", x)
+        check_panel(self, "x", x)
         if not self._widens:
             return
         wide = self._room(x)
@@ -137,7 +137,12 @@ class HostProductKernels(AbstractProductKernels):
         shift: Tile | float = 0.0,
     ) -> None:
         left, shift = (float(number) if isinstance(number, int) else number for number in (left, shift))
-        self._check(block, data, x, y, left, shift)
+        check_product(self, block, data, x, y)
+        for diagonal in (left, shift):
+            if not isinstance(diagonal, float) and (diagonal.shape != (block.n_rows,) or diagonal.dtype != np.float64):
+                raise ValueError(
+                    f"a diagonal of {diagonal.dtype} and shape {diagonal.shape}, where {block.n_rows} float64 are due"
+                )
         wide = self._widened(x) if self._widens else x
 
         def run() -> None:
@@ -148,9 +153,7 @@ class HostProductKernels(AbstractProductKernels):
         enqueue(stream, run)
 
     def scale(self, stream: AbstractStream, factors: Tile, x: Tile) -> None:
-        self._check_panel("x", x)
-        if factors.shape != x.shape[:1] or factors.dtype != np.float64:
-            raise ValueError(f"{factors.shape} factors of {factors.dtype} cannot scale a panel of shape {x.shape}: give float64")
+        check_factors(self, factors, x)
 
         def scale_rows(rows: slice) -> None:
             with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -293,28 +296,6 @@ class HostProductKernels(AbstractProductKernels):
             *((double, _MOST_SUMS), (double, _MOST_SUMS)),
         )
         return [(dtype, _aligned(dtype.itemsize * count)) for dtype, count in counts]
-
-    def _check_panel(self, name: str, x: Tile) -> None:
-        storage = self.precision.storage
-        if x.dtype != storage or x.ndim != 2 or x.shape[1] not in PANEL_COLUMNS or not x.flags.c_contiguous:
-            raise ValueError(
-                f"{name} is {x.dtype} of shape {x.shape}, but a panel in {self.precision.value} is row-major {storage} of "
-                f"{', '.join(map(str, PANEL_COLUMNS))} columns"
-            )
-
-    def _check(self, block: RowBlock, data: Tile, x: Tile, y: Tile, *diagonals: Tile | float) -> None:
-        """Refuse what compiled code would read or write outside of."""
-        self._check_panel("x", x)
-        self._check_panel("y", y)
-        if y.shape != (block.n_rows, x.shape[1]):
-            raise ValueError(f"y has shape {y.shape}, but the block's rows of the product are {(block.n_rows, x.shape[1])}")
-        if data.nbytes < block.nbytes:
-            raise ValueError(f"{data.nbytes} bytes are not the block's {block.nbytes}")
-        for diagonal in diagonals:
-            if not isinstance(diagonal, float) and (diagonal.shape != (block.n_rows,) or diagonal.dtype != np.float64):
-                raise ValueError(
-                    f"a diagonal of {diagonal.dtype} and shape {diagonal.shape}, where {block.n_rows} float64 are due"
-                )
 
 
 def _values(product: _Product, entries: slice, scratch: _Scratch) -> Floats:

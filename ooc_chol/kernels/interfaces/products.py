@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TypeAlias
 
+import numpy as np
+
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceKernels, AbstractStream, Tile
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import RowBlock
@@ -56,6 +58,33 @@ class AbstractProductKernels(AbstractDeviceKernels):
     @abstractmethod
     def scale(self, stream: AbstractStream, factors: Tile, x: Tile) -> None:
         """Enqueue ``x[i, :] *= factors[i]``, factors of float64, the product rounded once."""
+
+
+def check_panel(kernels: AbstractProductKernels, name: str, x: Tile) -> None:
+    """Refuse what is no panel of the type of storage."""
+    storage = kernels.precision.storage
+    if x.dtype != storage or x.ndim != 2 or x.shape[1] not in PANEL_COLUMNS or not x.flags.c_contiguous:
+        raise ValueError(
+            f"{name} is {x.dtype} of shape {x.shape}, but a panel in {kernels.precision.value} is row-major {storage} of "
+            f"{', '.join(map(str, PANEL_COLUMNS))} columns"
+        )
+
+
+def check_product(kernels: AbstractProductKernels, block: RowBlock, data: Tile, x: Tile, y: Tile) -> None:
+    """Refuse what kernels would read or write outside of."""
+    check_panel(kernels, "x", x)
+    check_panel(kernels, "y", y)
+    if y.shape != (block.n_rows, x.shape[1]):
+        raise ValueError(f"y has shape {y.shape}, but the block's rows of the product are {(block.n_rows, x.shape[1])}")
+    if data.nbytes < block.nbytes:
+        raise ValueError(f"{data.nbytes} bytes are not the block's {block.nbytes}")
+
+
+def check_factors(kernels: AbstractProductKernels, factors: Tile, x: Tile) -> None:
+    """Refuse what scales no panel."""
+    check_panel(kernels, "x", x)
+    if factors.shape != x.shape[:1] or factors.dtype != np.float64:
+        raise ValueError(f"{factors.shape} factors of {factors.dtype} cannot scale a panel of shape {x.shape}: give float64")
 
 
 #: A device that multiplies packed row blocks.

@@ -22,7 +22,7 @@ from ooc_chol.cluster.placing import Placing
 from ooc_chol.cluster.plan import ClusterPlan, Settled, settled_of
 from ooc_chol.cluster.planning import plan_of_call
 from ooc_chol.cluster.report import ClusterReport
-from ooc_chol.cluster.request import RETRIES, ClusterCall, entries_named, opened_matrix
+from ooc_chol.cluster.request import RETRIES, ClusterCall, opened_matrix
 from ooc_chol.cluster.run import BlockRun, RunJob
 from ooc_chol.cluster.solving import ClusterSolver
 from ooc_chol.cluster.store import ClusterStore
@@ -40,6 +40,7 @@ from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import Tile
 from ooc_chol.memory.sources import from_function
+from ooc_chol.memory.sources.base import entries_named
 from ooc_chol.runtime.passes import Passes
 
 

@@ -17,7 +17,7 @@ from ooc_chol.cluster.mixed_work import DaskWork, Workers
 from ooc_chol.cluster.plan import ClusterPlan, Settled, settled_of
 from ooc_chol.cluster.planning import plan_of_call
 from ooc_chol.cluster.report import ClusterReport
-from ooc_chol.cluster.request import RETRIES, ClusterCall, entries_named, opened_matrix
+from ooc_chol.cluster.request import RETRIES, ClusterCall, opened_matrix
 from ooc_chol.cluster.solving import ClusterSolver
 from ooc_chol.cluster.store import ClusterStore
 from ooc_chol.cluster.traffic import sent_bytes
@@ -28,6 +28,7 @@ from ooc_chol.dense.mixed_ground import MixedResult
 from ooc_chol.dense.planner.problem import format_asked
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.formats import FP64
+from ooc_chol.memory.sources.base import entries_named
 from ooc_chol.precision.escalation import Escalations
 
 

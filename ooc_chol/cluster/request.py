@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +13,7 @@ from ooc_chol.cluster.matrices import AbstractClusterMatrix, cluster_matrix
 from ooc_chol.cluster.plan import ClusterPlan
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.stores.places import Place, is_file
-from ooc_chol.errors import AsymmetryWarning, NonFiniteError
+from ooc_chol.errors import AsymmetryWarning
 from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
 
 #: How often Dask runs a task again that could not read or write: storage that others share fails now and then.
@@ -73,16 +72,3 @@ def opened_matrix(call: ClusterCall) -> AbstractClusterMatrix:
     if call.lower is None and matrix.sampled is not None and (differs := find_asymmetry(matrix.sampled)) is not None:
         warnings.warn(ASYMMETRIC.format(differs), AsymmetryWarning, stacklevel=6)
     return matrix
-
-
-@contextmanager
-def entries_named(matrix: AbstractClusterMatrix) -> Iterator[None]:
-    """Name the entry of the matrix that was given in a :class:`~ooc_chol.errors.NonFiniteError`."""
-    try:
-        yield
-    except NonFiniteError as error:
-        held = matrix.describe(error.row, error.col)
-        if held is None and not matrix.is_transposed:
-            raise
-        place, triangle = ((error.col, error.row), "upper") if matrix.is_transposed else ((error.row, error.col), "lower")
-        raise NonFiniteError(*place, error.tile, held, triangle) from None

@@ -30,7 +30,7 @@ def check_matrix(pattern: Pattern, values: Array, assume: str | None) -> None:
     if pattern.n_rows != pattern.n_columns:
         raise ValueError(f"{pattern.name} is {pattern.n_rows} x {pattern.n_columns}: only a square matrix is solved with")
     pattern.check_values(values)
-    _check_finite(pattern, values)
+    check_finite(pattern, values)
     if assume not in (None, "symmetric", "spd"):
         raise ValueError(f"assume is {assume!r:.40}; give None, 'symmetric' or 'spd'")
     if assume is not None:
@@ -65,7 +65,7 @@ def check_definite(pattern: Pattern, values: Array) -> None:
     """Refuse what is no symmetric matrix of numbers."""
     check_definite_pattern(pattern)
     pattern.check_values(values)
-    _check_finite(pattern, values)
+    check_finite(pattern, values)
     check_symmetric(pattern, values, "a positive definite matrix is symmetric", "give both triangles")
 
 
@@ -74,7 +74,8 @@ def symmetric(pattern: Pattern, values: Array) -> Array:
     return (values + values[pattern.place("transposing", values)]) / 2
 
 
-def _check_finite(pattern: Pattern, values: Array) -> None:
+def check_finite(pattern: Pattern, values: Array) -> None:
+    """Refuse values that are no numbers."""
     if not bool(np.isfinite(values).all()):
         at = int((~np.isfinite(values)).argmax())
         raise NonFiniteError(int(pattern.rows[at]), int(pattern.indices[at]), None)

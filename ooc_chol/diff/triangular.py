@@ -11,7 +11,8 @@ from scipy.sparse import csr_array, eye_array
 
 from ooc_chol.diff.memory import Array, is_cupy
 from ooc_chol.diff.pattern import Pattern
-from ooc_chol.errors import NonFiniteError, SingularMatrixError
+from ooc_chol.diff.solve_checks import check_finite
+from ooc_chol.errors import SingularMatrixError
 
 #: Entries that SuperLU counts.
 _MOST_ENTRIES = np.iinfo(np.intc).max
@@ -105,9 +106,7 @@ def check_triangle(pattern: Pattern, lower: bool, unit_diagonal: bool) -> None:
 
 def _check_numbers(pattern: Pattern, values: Array, unit_diagonal: bool) -> None:
     """Refuse values that are no numbers, and zeros on the diagonal."""
-    if not bool(np.isfinite(values).all()):
-        at = int((~np.isfinite(values)).argmax())
-        raise NonFiniteError(int(pattern.rows[at]), int(pattern.indices[at]), None)
+    check_finite(pattern, values)
     if unit_diagonal or pattern.n_rows == 0:
         return
     zeros = values[pattern.diagonal.on(values)] == 0

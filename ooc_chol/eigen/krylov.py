@@ -115,9 +115,7 @@ class KrylovBasis:
 
     def asymmetry(self) -> float:
         """How far the projected matrix is from its transpose, ``max |T - T.T| / max |T|``."""
-        t = self._projected()
-        largest = float(np.abs(t).max(initial=0.0))
-        return float(np.abs(t - t.T).max(initial=0.0)) / largest if largest else 0.0
+        return asymmetry_of(self._projected())
 
     def is_symmetric(self) -> bool:
         """Tell by products of the two panels where H is the least symmetric, orthogonal or not, whether A is. Spoils W."""
@@ -256,3 +254,9 @@ class KrylovBasis:
 def _columns(panels: list[int], block: int) -> NDArray[np.intp]:
     """Columns of panels."""
     return (np.asarray(panels, dtype=np.intp)[:, None] * block + np.arange(block)).reshape(-1)
+
+
+def asymmetry_of(t: NDArray[np.float64]) -> float:
+    """How far a matrix is from its transpose, ``max |T - T.T| / max |T|``."""
+    largest = float(np.abs(t).max(initial=0.0))
+    return float(np.abs(t - t.T).max(initial=0.0)) / largest if largest else 0.0

@@ -8,6 +8,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.krylov import asymmetry_of
 from ooc_chol.eigen.powers import RangeError
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.wanted import Which, in_wanted_order
@@ -105,7 +106,7 @@ class LobpcgBasis:
         gram = np.concatenate([_finite(found[f"G{panel}"]) for panel in self.x], axis=1)
         self._directions, self._gram, self._live = 0, gram, np.ones(len(gram), dtype=bool)
         self._rayleigh_ritz([])
-        return _asymmetry(gram)
+        return asymmetry_of(gram)
 
     def residuals(self) -> NDArray[np.float64]:
         """Residuals ``A X - X (X.T A X)`` become the panels of R; their norms. Waits."""
@@ -186,12 +187,6 @@ def _directions(best: NDArray[np.float64], moved: list[int], columns: int) -> ND
 
 def _shifted(panels: range, by: int) -> range:
     return range(panels.start + by, panels.stop + by)
-
-
-def _asymmetry(gram: NDArray[np.float64]) -> float:
-    """``max |G - G.T| / max |G|``."""
-    largest = float(np.abs(gram).max(initial=0.0))
-    return float(np.abs(gram - gram.T).max(initial=0.0)) / largest if largest else 0.0
 
 
 def _difference(columns: NDArray[np.float64], at: int, factor: NDArray[np.float64]) -> float:

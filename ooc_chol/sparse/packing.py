@@ -23,6 +23,7 @@ from ooc_chol.config import PAGE_BYTES
 from ooc_chol.errors import NonFiniteError, OocCholError, SparseInputError, UnsupportedTypeError
 from ooc_chol.memory.blocks import AbstractBlockSink
 from ooc_chol.process.team import ThreadTeam, cores
+from ooc_chol.sparse.canonical import place_of
 from ooc_chol.sparse.rows import AbstractRows, Rows
 from ooc_chol.sparse.values import NO_VALUES, BadValueError, Values, look_at
 from ooc_chol.tasks.row_blocks import ALIGNMENT, CHUNK_ROWS, MOST_ENTRIES, BlockParts, RowBlock, RowBlocks, ValueKind
@@ -246,7 +247,7 @@ class Packer:
 
     def _place(self, part: Rows, entry: int) -> tuple[int, int]:
         """Row and column of an entry, as the source numbers them."""
-        row, column = _place(part, entry)
+        row, column = place_of(part, entry)
         return (row, column) if self._order is None else (int(self._order[row]), int(self._order[column]))
 
     def _end_piece(self, team: ThreadTeam) -> None:
@@ -368,7 +369,7 @@ def run_problem(run: Rows, next_row: int, rows: AbstractRows) -> SparseInputErro
 
 def refusal(run: Rows, error: BadValueError, name: str, place: tuple[int, int] | None = None) -> OocCholError:
     """Error for a value of a run that cannot be stored, at this row and column unless they are the run's."""
-    row, column = place or _place(run, error.at)
+    row, column = place or place_of(run, error.at)
     if run.values is not None and run.values.dtype.kind == "f":
         return NonFiniteError(row, column, None)
     problem = f"A[{row}, {column}] is {error.value}, a whole number beyond 2^53, which float64 does not hold exactly"
@@ -384,18 +385,13 @@ def check_columns(part: Rows, n_columns: int, name: str) -> None:
     inner = part.starts[1:-1]
     ascends[inner[(inner > 0) & (inner < columns.size)] - 1] = True  # a row may begin anywhere
     if not ascends.all():
-        row, column = _place(part, at := int(np.argmin(ascends)) + 1)
+        row, column = place_of(part, at := int(np.argmin(ascends)) + 1)
         what = "is there twice" if columns[at] == columns[at - 1] else f"comes behind column {columns[at - 1]}"
         raise SparseInputError(
             name, f"row {row}", f"column {column} {what}", "columns of a row ascend: sort them, and add what is twice"
         )
     unsigned = columns.view(np.uint32)  # of negative numbers, larger than any column
     if unsigned.max() >= n_columns:
-        row, column = _place(part, int(np.argmax(unsigned >= n_columns)))
+        row, column = place_of(part, int(np.argmax(unsigned >= n_columns)))
         problem = f"column {column} is outside of the matrix, whose columns are 0 to {n_columns - 1}"
         raise SparseInputError(name, f"row {row}", problem, "mend the entry, or give the matrix a wider shape")
-
-
-def _place(part: Rows, entry: int) -> tuple[int, int]:
-    """Row and column of an entry."""
-    return part.first_row + int(np.searchsorted(part.starts, entry, side="right")) - 1, int(part.columns[entry])

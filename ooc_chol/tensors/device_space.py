@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.display.prints import one_line
-from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.registry import device_kind, open_device, page_locked
 from ooc_chol.interfaces import AbstractEvent, Tile, Turns
@@ -268,12 +267,6 @@ class DeviceTensorSpace(AbstractTensorSpace):
     def _warm_shape(self) -> tuple[int, int, int]:
         order = self.shape.order
         return self.shape.components, order, self.plan.problem.warm_entries // order
-
-    def _not_finite(self, slices: NDArray[np.intp]) -> NonFiniteTensorError:
-        place = f"slice {int(slices[0])} of the tensor's transform"
-        what = "scale the tensor, so that fourth powers of its entries are finite"
-        advice = f"entries are too large for {self.precision.value}: {what}"
-        return NonFiniteTensorError(place, "not finite, or its Gram matrix is not", advice)
 
     # scans
 

@@ -11,7 +11,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.host import HostStream
 from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape, group_ends, within_groups
@@ -192,12 +191,6 @@ class HostTensorSpace(AbstractTensorSpace):
         begun = self._track.now(self._stream)
         yield
         self._track.ran("compute", (), "compute", (begun, self._track.now(self._stream)), flops=flops, label=label)
-
-    def _not_finite(self, slices: NDArray[np.intp]) -> NonFiniteTensorError:
-        place = f"slice {int(slices[0])} of the tensor's transform"
-        what = "scale the tensor, so that fourth powers of its entries are finite"
-        advice = f"entries are too large for {self.precision.value}: {what}"
-        return NonFiniteTensorError(place, "not finite, or its Gram matrix is not", advice)
 
 
 def _array(shape: tuple[int, int], dtype: np.dtype[Any], folder: AnyPath | None) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, TensorShape
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.closing import AbstractClosing
@@ -111,3 +112,9 @@ class AbstractTensorSpace(AbstractClosing):
             "devices": ", ".join(self.devices),
         }
         return Trace(tuple(record for track in run.tracks for record in track.records(0)), metadata=metadata)
+
+    def _not_finite(self, slices: NDArray[np.intp]) -> NonFiniteTensorError:
+        place = f"slice {int(slices[0])} of the tensor's transform"
+        what = "scale the tensor, so that fourth powers of its entries are finite"
+        advice = f"entries are too large for {self.precision.value}: {what}"
+        return NonFiniteTensorError(place, "not finite, or its Gram matrix is not", advice)

@@ -10,7 +10,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.cli.cluster import with_client
 from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
-from ooc_chol.cli.sparse.options import opened
+from ooc_chol.cli.sparse.options import opened, operator_of
 
 _PAIRS = tb.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
 #: Options of the call that this command has beside those of every solver.
@@ -44,19 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments, _PAIRS)
     with ExitStack() as stack:
-        a = _operator(arguments, opened(arguments, arguments.matrix, stack))
+        a = operator_of(arguments, opened(arguments, arguments.matrix, stack))
         options = given(arguments, *_OPTIONS) | stack.enter_context(with_client(arguments))
         if arguments.plan:
             told_plan(arguments, oc.plan_eigsh(a, arguments.k, **options))
             return
         pairs = oc.eigsh(a, arguments.k, **options)
     _tell(arguments, pairs)
-
-
-def _operator(arguments: argparse.Namespace, matrix: oc.BlockCSR) -> oc.BlockCSR | oc.Operator:
-    if arguments.laplacian or arguments.normalized:
-        return oc.laplacian(matrix, normalized=arguments.normalized)
-    return matrix
 
 
 def _tell(arguments: argparse.Namespace, pairs: oc.Eigenpairs) -> None:

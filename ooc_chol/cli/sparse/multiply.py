@@ -17,7 +17,7 @@ from ooc_chol.calls.options import add_words
 from ooc_chol.cli.cluster import add_cluster, with_client
 from ooc_chol.cli.outputs import FORCE
 from ooc_chol.cli.parsers import examples
-from ooc_chol.cli.sparse.options import SOURCE_HELP, add_devices, add_source_options, opened
+from ooc_chol.cli.sparse.options import SOURCE_HELP, add_devices, add_source_options, opened, operator_of
 from ooc_chol.cli.sparse.vectors import NPY_FILES, read_vectors
 
 NAME = "multiply"
@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> None:
     where: dict[str, Any] = {"precision": precision, "devices": arguments.devices, "memory_budget": arguments.memory_budget}
     where["host_budget"] = arguments.host_budget
     with ExitStack() as stack:
-        operator = _operator(arguments, opened(arguments, arguments.matrix, stack))
+        operator = operator_of(arguments, opened(arguments, arguments.matrix, stack))
         where |= stack.enter_context(with_client(arguments))
         if arguments.plan:
             plan = oc.plan_multiply(operator, max(1, columns), **where)
@@ -124,9 +124,3 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError("--cluster makes one product, of which Dask's dashboard shows the tasks: leave --times and --trace out")
     if arguments.plan and (given := [name for name in ("output", "trace") if getattr(arguments, name) is not None]):
         raise ValueError(f"--plan runs nothing, so that there is no {' and no '.join(given)} to write: leave that out")
-
-
-def _operator(arguments: argparse.Namespace, matrix: oc.BlockCSR) -> oc.BlockCSR | oc.Operator:
-    if arguments.laplacian or arguments.normalized:
-        return oc.laplacian(matrix, normalized=arguments.normalized)
-    return matrix

@@ -81,6 +81,13 @@ def source_of(arguments: argparse.Namespace, source: Path) -> Any:
     return rows_of(source, zeros=arguments.zeros)
 
 
+def operator_of(arguments: argparse.Namespace, matrix: oc.BlockCSR) -> oc.BlockCSR | oc.Operator:
+    """The matrix, or the Laplacian of it that was asked for."""
+    if arguments.laplacian or arguments.normalized:
+        return oc.laplacian(matrix, normalized=arguments.normalized)
+    return matrix
+
+
 def figures(matrix: oc.BlockCSR) -> dict[str, Any]:
     """Figures of a packed matrix, as plain data."""
     blocks = matrix.blocks.blocks

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,8 +148,17 @@ def unchanged(source: AbstractSource) -> Iterator[None]:
     source.check_unchanged()
 
 
+class Given(Protocol):
+    """A matrix that was given, as far as errors speak of it."""
+
+    @property
+    def is_transposed(self) -> bool: ...
+
+    def describe(self, row: int, col: int) -> str | None: ...
+
+
 @contextmanager
-def entries_named(source: AbstractSource) -> Iterator[None]:
+def entries_named(source: Given) -> Iterator[None]:
     """Name the entry of the matrix that was given, and what stands there, in a :class:`NonFiniteError` from within the block."""
     try:
         yield

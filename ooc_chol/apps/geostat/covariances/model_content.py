@@ -123,8 +123,8 @@ def _part(value: Any, kind: Any) -> Any:
     if kind == "tuple[str, ...]":
         return _names(value)
     if isinstance(value, list | tuple):
-        return tuple(model_from_content(part) if isinstance(part, Mapping) else _number(part) for part in value)
-    return int(_number(value)) if kind == "int" else _number(value)
+        return tuple(model_from_content(part) if isinstance(part, Mapping) else number_of(part) for part in value)
+    return int(number_of(value)) if kind == "int" else number_of(value)
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _number(value: Any) -> float:
+def number_of(value: Any) -> float:
     """A number as FP64 has it; ``TypeError`` for what only looks like one, such as a text or a truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.80} is no number")

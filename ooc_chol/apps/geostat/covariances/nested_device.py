@@ -21,7 +21,7 @@ def summed(forms: Sequence[DeviceForm], weights: Sequence[float] | None = None) 
     terms: list[str] = []
     for number, (form, offset) in enumerate(zip(forms, offsets, strict=True)):
         names = [f"p{number}_{k}" for k in range(len(form.arguments))]
-        parameters += [f"{_c_type(value)} {name}" for value, name in zip(form.arguments, names, strict=True)]
+        parameters += [f"{c_type(value)} {name}" for value, name in zip(form.arguments, names, strict=True)]
         terms.append(f"{form.kernel}_at(a + {offset}, b + {offset}, {form.points.shape[1]}, {', '.join(names)})")
     code = f"KERNEL({_NAME}, {', '.join(parameters)})\n{{\n    ENTRY\n    PUT({' + '.join(terms)});\n}}\n"
     arguments = [_weighted(form.arguments, factor) for form, factor in zip(forms, factors, strict=True)]
@@ -46,7 +46,7 @@ def _weighted(arguments: tuple[Any, ...], factor: float) -> tuple[Any, ...]:
     return (arguments[0], factor * arguments[1], *arguments[2:])
 
 
-def _c_type(value: Any) -> str:
+def c_type(value: Any) -> str:
     """How CUDA C calls an argument."""
     if isinstance(value, np.ndarray):
         return "const double*"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model import exact_text
+from ooc_chol.apps.geostat.covariances.model_content import number_of
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known
@@ -203,15 +204,15 @@ def _known(line: Mapping[str, Any], space: SearchSpace[Any], point: NDArray[np.f
     if line["loglik"] is None:
         return Known(None)
     correlation, p, k = space.correlation(point), len(line["coefficients"]), len(space.names)
-    variance = _number(line["variance"])
+    variance = number_of(line["variance"])
     likelihood = Likelihood(
-        loglik=_number(line["loglik"]),
+        loglik=number_of(line["loglik"]),
         model=correlation.with_values(variance=variance, nugget=variance * correlation.nugget),
         coefficients=_array(line["coefficients"], (p,)),
         coefficient_covariance=_array(line["coefficient_covariance"], (p, p)),
-        quadratic=_number(line["quadratic"]),
-        logdet=_number(line["logdet"]),
-        seconds=_number(line["seconds"]),
+        quadratic=number_of(line["quadratic"]),
+        logdet=number_of(line["logdet"]),
+        seconds=number_of(line["seconds"]),
         reml=bool(line["reml"]),
         interval=_interval(line.get("interval")),
     )
@@ -225,14 +226,7 @@ def _interval(value: Any) -> tuple[float, float] | None:
     if value is None:
         return None
     lower, upper = value
-    return (-math.inf, math.inf) if lower is None and upper is None else (_number(lower), _number(upper))
-
-
-def _number(value: object) -> float:
-    """A number of a line."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r:.80} is no number")
-    return float(value)
+    return (-math.inf, math.inf) if lower is None and upper is None else (number_of(lower), number_of(upper))
 
 
 def _array(value: object, shape: tuple[int, ...]) -> NDArray[np.float64]:

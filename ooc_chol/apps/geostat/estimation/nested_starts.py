@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations, product
+from typing import TypeVar
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.nested import Nested
@@ -32,9 +33,10 @@ _LIMITS = SearchLimits(tolerance=5e-3, max_evaluations=12)
 _SIZE = 60
 
 #: Nugget of a start over the variance.
-_NUGGET_RATIO = 0.1
+NUGGET_RATIO = 0.1
 
 Given = Mapping[str, float]
+Model = TypeVar("Model", bound=AbstractCovariance)
 
 
 def combinations(singles: Sequence[Sequence[AbstractCovariance]], given: Given) -> list[Nested]:
@@ -50,7 +52,7 @@ def combinations(singles: Sequence[Sequence[AbstractCovariance]], given: Given) 
             factor = top * spread ** (place / (count - 1) - 1.0)
             parts.append(_scaled(functions[min(variant, len(functions) - 1)], factor, ratio**place))
         variance = math.fsum(part.variance for part in parts)
-        found[_with(Nested(tuple(parts), _NUGGET_RATIO * variance), given)] = None
+        found[with_given(Nested(tuple(parts), NUGGET_RATIO * variance), given)] = None
     return list(found)
 
 
@@ -81,7 +83,7 @@ def best_start(
         search_from(search, search.space.point(model), "fisher", _LIMITS)
         assert search.best is not None and search.best_point is not None, "search_from raises without a likelihood"
         found[search.space.model(search.best_point, search.best.model.variance)] = search.best.loglik
-    return _with(max(found, key=lambda model: found[model]), given)
+    return with_given(max(found, key=lambda model: found[model]), given)
 
 
 def _objectives(
@@ -132,8 +134,8 @@ def _scaled(model: AbstractCovariance, factor: float, variance: float) -> Abstra
     return model.with_values(variance=variance, nugget=0.0, **lengths)
 
 
-def _with(model: Nested, given: Given) -> Nested:
-    """The combination with the values that are given; where the nugget is not, its ratio stays."""
+def with_given(model: Model, given: Given) -> Model:
+    """The candidate with the values that are given; where the nugget is not, its ratio stays."""
     if "variance" in given and "nugget" not in given:
-        given = {**given, "nugget": _NUGGET_RATIO * given["variance"]}
+        given = {**given, "nugget": NUGGET_RATIO * given["variance"]}
     return model.with_values(**given)

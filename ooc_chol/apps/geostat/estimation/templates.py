@@ -20,7 +20,7 @@ from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, Separabl
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
-from ooc_chol.apps.geostat.estimation.nested_starts import best_start, combinations
+from ooc_chol.apps.geostat.estimation.nested_starts import NUGGET_RATIO, best_start, combinations, with_given
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Nugget
@@ -34,7 +34,6 @@ _SHARES = (0.03, 0.1, 0.3)
 _ANGLES = tuple(k * math.pi / 4 for k in range(4))
 _RATIO = 0.5
 
-_NUGGET_RATIO = 0.1
 _SMOOTHNESS = 1.0
 _POWER = 1.0
 
@@ -161,7 +160,7 @@ def candidate_models(
         made = [_nonstationary(model, observations, tuple(variance_covariates), tuple(range_covariates)) for model in made]
     elif variance_covariates or range_covariates:
         raise ValueError(f"covariates of variance and range are for 'nonstationary', not for {name!r}")
-    candidates = [_with(model, given) for model in made]
+    candidates = [with_given(model, given) for model in made]
     return list(dict.fromkeys(candidates))
 
 
@@ -176,13 +175,6 @@ def nested_families(
         middle = candidates[each : 2 * each] or candidates
         found.append(middle)
     return found
-
-
-def _with(model: AbstractCovariance, given: Mapping[str, float]) -> AbstractCovariance:
-    """The candidate with the values that are given; where the nugget is not, its ratio stays."""
-    if "variance" in given and "nugget" not in given:
-        given = {**given, "nugget": _NUGGET_RATIO * given["variance"]}
-    return model.with_values(**given)
 
 
 def _best(
@@ -200,7 +192,7 @@ def _best(
     return min(candidates, key=minus_loglik)
 
 
-def _radial(base: str, length: float, great_circle: bool, nugget: float = _NUGGET_RATIO) -> AbstractIsotropicCovariance:
+def _radial(base: str, length: float, great_circle: bool, nugget: float = NUGGET_RATIO) -> AbstractIsotropicCovariance:
     """A Matérn or power exponential function, valid for the distance."""
     if base == "matern":
         return Matern(1.0, length, _SMOOTHNESS_ON_SPHERE if great_circle else _SMOOTHNESS, nugget)
@@ -264,7 +256,7 @@ def _gneiting(observations: Observations, base: str, great_circle: bool) -> list
     sites = observations.coordinates
     time = _time_length(sites)
     return [
-        GneitingMatern(1.0, length, _SMOOTHNESS, time, 0.5, 1.0, 0.5, _NUGGET_RATIO) for length in _lengths(sites[:, :-1], False)
+        GneitingMatern(1.0, length, _SMOOTHNESS, time, 0.5, 1.0, 0.5, NUGGET_RATIO) for length in _lengths(sites[:, :-1], False)
     ]
 
 
@@ -274,7 +266,7 @@ def _bivariate(observations: Observations, base: str, great_circle: bool) -> lis
     ratio = spreads[1] / spreads[0] if min(spreads) > 0.0 else 1.0
     ratio, d = min(max(ratio, _LEAST_VARIANCE_RATIO), 1.0 / _LEAST_VARIANCE_RATIO), sites.shape[1] - 1
     return [
-        BivariateMatern(1.0, length, _SMOOTHNESS, _SMOOTHNESS, ratio, 0.0, _NUGGET_RATIO, d)
+        BivariateMatern(1.0, length, _SMOOTHNESS, _SMOOTHNESS, ratio, 0.0, NUGGET_RATIO, d)
         for length in _lengths(sites[:, :-1], False)
     ]
 

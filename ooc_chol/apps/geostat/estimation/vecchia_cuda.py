@@ -15,6 +15,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import least_pivot
 from ooc_chol.apps.geostat.covariances.model import DeviceForm
+from ooc_chol.apps.geostat.covariances.nested_device import c_type
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
 from ooc_chol.apps.geostat.estimation.vecchia_sums import Array, VecchiaParts, VecchiaProblem
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -152,7 +153,7 @@ def _accessors(forms: Sequence[DeviceForm]) -> str:
         own = [f"p{number}_{place}" for place in range(len(form.arguments))]
         sites, variances = f"points{number}", f"variances{number}"
         types += f", const double* {sites}, const double* {variances}"
-        types += "".join(f", {_c_type(value)} {name}" for name, value in zip(own, form.arguments, strict=True))
+        types += "".join(f", {c_type(value)} {name}" for name, value in zip(own, form.arguments, strict=True))
         names += "".join(f", {name}" for name in (sites, variances, *own))
         axes = form.points.shape[1]
         pair = f"{sites} + {axes}LL * (i), {sites} + {axes}LL * (j)"
@@ -162,13 +163,6 @@ def _accessors(forms: Sequence[DeviceForm]) -> str:
         f"#define PARAMETERS {types}\n#define NAMES {names}\n"
         f"#define ENTRY_OF(form, i, j) ({entries}0.0)\n#define DIAGONAL_OF(form, i) ({diagonals}0.0)\n"
     )
-
-
-def _c_type(value: Any) -> str:
-    """How CUDA C calls an argument."""
-    if isinstance(value, np.ndarray):
-        return "const double*"
-    return "int" if isinstance(value, np.int32) else "double"
 
 
 @lru_cache(maxsize=2)

@@ -152,9 +152,11 @@ class Given(Protocol):
     """A matrix that was given, as far as errors speak of it."""
 
     @property
-    def is_transposed(self) -> bool: ...
+    def is_transposed(self) -> bool:
+        """True if its upper triangle is read."""
 
-    def describe(self, row: int, col: int) -> str | None: ...
+    def describe(self, row: int, col: int) -> str | None:
+        """An entry that is no number, in words."""
 
 
 @contextmanager

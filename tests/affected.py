@@ -33,7 +33,7 @@ UNSEEN: dict[str, tuple[str, ...]] = {
     # tables of names, whose modules are imported when they are asked for; who asks for an application names it
     "ooc_chol/apps/geostat/cli/parser.py": ("ooc_chol/apps/geostat/cli/*.py",),
     "ooc_chol/diff/__init__.py": ("ooc_chol/diff/*.py",),
-    "ooc_chol/apps/spectral/cli/parser.py": ("ooc_chol/apps/spectral/cli/*.py",),
+    "ooc_chol/apps/spectral/cli/commands/__init__.py": ("ooc_chol/apps/spectral/cli/*.py",),
     "ooc_chol/apps/imputation/__init__.py": ("ooc_chol/apps/imputation/*.py",),
     "ooc_chol/apps/imputation/cli/__init__.py": ("ooc_chol/apps/imputation/cli/*.py",),
     "ooc_chol/apps/spectral/__init__.py": ("ooc_chol/apps/spectral/*.py",),

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("processes")
 ELSEWHERE = {
     "ooc_chol/__init__.py": "its table of public names is read",
     "ooc_chol/apps/__init__.py": "who asks for an application names it",
+    "ooc_chol/apps/shared/commands.py": "who has commands names their package",
     "ooc_chol/apps/geostat/data/extras.py": "packages of others",
     "ooc_chol/apps/geostat/covariances/covariance.py": "sources for GPUs alone",
     "ooc_chol/apps/geostat/estimation/vecchia_cuda.py": "sources for GPUs alone",

@@ -1,10 +1,10 @@
-"""The commands of ``ooc-chol spectral``: a module each, of the command's name, which is imported when the command is named."""
+"""The commands of ``ooc-chol spectral``: a module each."""
 
 from __future__ import annotations
 
 import argparse
 
-from ooc_chol.apps.spectral.cli.parser import CommandParser
+from ooc_chol.apps.shared import commands
 
 #: What ``ooc-chol spectral --help`` says of each command.
 COMMANDS = {
@@ -16,12 +16,5 @@ COMMANDS = {
 
 
 def add_commands(spectral: argparse.ArgumentParser) -> None:
-    """Add the commands of ``spectral`` to its parser.
-
-    Errors that a user can mend are left to the caller of a command's ``run``, who shows them on one line.
-    """
-    actions: argparse._SubParsersAction[CommandParser] = spectral.add_subparsers(
-        dest="action", required=True, metavar="ACTION", parser_class=CommandParser
-    )
-    for name, text in COMMANDS.items():
-        actions.add_parser(name, help=text, module=f"{__name__}.{name}", formatter_class=spectral.formatter_class)
+    """Add the commands of ``spectral`` to its parser."""
+    commands.add_commands(spectral, __name__, COMMANDS)

@@ -20,7 +20,6 @@ class ResidueProblem:
     owners: tuple[int, ...]
     layout: ResidueLayout
     source_itemsize: int | None = 8
-    pulls: bool = True
     beside: bool = True
 
     def programs(self) -> tuple[Program, ...]:
@@ -33,7 +32,6 @@ class ResidueProblem:
             self.layout,
             source_itemsize=self.source_itemsize,
             stored_bytes=tile_bytes_of(self.grid),
-            pulls=self.pulls,
             beside=self.beside,
         ).programs()
 
@@ -64,4 +62,4 @@ def residue_problems(draw: st.DrawFn, *, most_rows: int = 8, most_devices: int =
     strips = least_strips(nt, chunk, width) + draw(st.sampled_from([0, 0, 1, 3, 8, 30]))
     layout = ResidueLayout(13, min(n, nb), chunk, width, tiles, transit, strips, accumulators)
     itemsize = draw(st.sampled_from([8, 4, None]))
-    return ResidueProblem(TileGrid(n, nb), owners, layout, itemsize, draw(st.booleans()), draw(st.booleans()))
+    return ResidueProblem(TileGrid(n, nb), owners, layout, itemsize, draw(st.booleans()))

@@ -216,7 +216,7 @@ def first_readers(program: Program) -> dict[int, StreamKind]:
 @fewer_examples
 @given(residue_problems())
 def test_strips_for_long_products_and_copies_inside_a_panel_do_not_share_a_stream(problem):
-    for program in replace(problem, pulls=True, beside=True).programs():
+    for program in replace(problem, beside=True).programs():
         for position, reader in first_readers(program).items():
             expected = StreamKind.PEER if reader is StreamKind.COMPUTE else StreamKind.EXCHANGE
             assert program.steps[position].stream is expected
@@ -252,7 +252,7 @@ def is_strip_pull(step: Step) -> bool:
 @fewer_examples
 @given(residue_problems())
 def test_no_step_of_a_diagonal_tile_of_l_stands_where_strips_for_long_products_are_made(problem):
-    for program in replace(problem, pulls=True, beside=True).programs():
+    for program in replace(problem, beside=True).programs():
         streams = {step.stream for step in program.steps if isinstance(step.operation, Potrf | Invert)}
         assert streams.isdisjoint({StreamKind.PEER, StreamKind.CONVERT, StreamKind.COPY_IN, StreamKind.COMPUTE})
 
@@ -341,7 +341,7 @@ def test_bytes_per_link(problem):
     total = [sum(program.link_bytes[link] for program in programs) for link in Link]
     assert total[Link.SOURCE] == (problem.source_itemsize or 0) * (triangle + len(programs) * diagonal)
     assert total[Link.WRITE] == 8 * triangle
-    assert total[Link.PEER] == 0 or (problem.pulls and len(programs) > 1)
+    assert total[Link.PEER] == 0 or len(programs) > 1
     moved = [step.nbytes for program in programs for step in program.steps if step.kind is StepKind.PULL]
     assert total[Link.PEER] == sum(moved)
 

@@ -109,7 +109,7 @@ def is_stationary(model: AbstractCovariance) -> bool:
     return all(isinstance(part, kinds) for part in getattr(model, "components", (model,)))
 
 
-def embed(model: AbstractCovariance, grid: Grid, *, least: float, clip: bool = False, most_nodes: int = MOST_NODES) -> Embedding:
+def embed(model: AbstractCovariance, grid: Grid, *, least: float, clip: bool = False) -> Embedding:
     """Embed the covariance matrix of a grid in a circulant one, on the smallest torus tried that has no negative eigenvalue.
 
     Dietrich and Newsam (1997), SIAM J. Sci. Comput. 18; Wood and Chan (1994), J. Comput. Graph. Stat. 3. For ``N`` nodes of the
@@ -126,10 +126,10 @@ def embed(model: AbstractCovariance, grid: Grid, *, least: float, clip: bool = F
     for growth in _GROWTH:
         sides = _sides(grid.shape, growth)
         nodes = math.prod(sides)
-        if nodes > most_nodes:
+        if nodes > MOST_NODES:
             if not tried:
                 raise oc.BudgetError(
-                    f"a torus of {' x '.join(map(str, sides))} nodes", 48 * nodes, 48 * most_nodes, "draw on a smaller grid"
+                    f"a torus of {' x '.join(map(str, sides))} nodes", 48 * nodes, 48 * MOST_NODES, "draw on a smaller grid"
                 )
             break
         eigenvalues = _eigenvalues(model, sides, steps)

@@ -13,7 +13,7 @@ from ooc_chol.apps.spectral.cutting.refine import refine_rows
 from ooc_chol.apps.spectral.cutting.rows import Rows
 from ooc_chol.apps.spectral.cutting.search import DEVICE_EDGES, search_cuts
 from ooc_chol.apps.spectral.cutting.smoothing import resmoothed
-from ooc_chol.apps.spectral.cutting.splits import Product, Splits
+from ooc_chol.apps.spectral.cutting.splits import Splits
 from ooc_chol.apps.spectral.cutting.target import Cut, Refined, Target
 from ooc_chol.apps.spectral.graphs.graph import Graph
 
@@ -40,7 +40,6 @@ def best_cut(
     refine: bool = True,
     seed: int = 0,
     devices: str | Sequence[str] | int | None = None,
-    product: Product | None = None,
     most_moves: int | None = None,
 ) -> Best:
     """Search the span of eigenvectors, refine all that the search comes to, smooth the best of these, and take the best.
@@ -48,7 +47,7 @@ def best_cut(
     Raises ``ValueError``: as for :func:`search_cuts` and :func:`refine`.
     """
     started = perf_counter()
-    cuts, notes = search_cuts(graph, vectors, target, search=search, seed=seed, devices=devices, product=product)
+    cuts, notes = search_cuts(graph, vectors, target, search=search, seed=seed, devices=devices)
     searched = perf_counter()
     if refine:
         rows = Rows(graph)

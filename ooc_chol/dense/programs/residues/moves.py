@@ -30,7 +30,6 @@ class StripMoves:
     owners: Sequence[int]  #: Device of each tile row
     devices: Sequence[DeviceStrips]  #: The strips of each device, and its program
     stored_bytes: Callable[[Index], int]  #: Bytes of a tile of L in its store and on a link
-    pulls: bool  #: Whether devices copy strips from each other
     converting: StreamKind  #: Stream on which tiles from the store are converted
     given: frozenset[Index]  #: Tiles of L that are in the store from the start
     # Given tiles whose squares are in the running sums of their rows.
@@ -58,7 +57,7 @@ class StripMoves:
         slot, have = device.slot[strip], device.valid[strip]
         if have < depth:
             holder = self.devices[self.owners[strip.row]]
-            if self.pulls and holder is not device and holder.valid.get(strip, 0) >= depth:
+            if holder is not device and holder.valid.get(strip, 0) >= depth:
                 self._pull_strip(device, holder, strip, part=(have, depth), stream=copies)
             else:
                 for column in range(have, depth):

@@ -88,8 +88,8 @@ class ResiduePrograms:
 
     Steps of all devices are planned in one order in which each depends on earlier ones only, so that the devices cannot wait on
     each other for ever. ``source_itemsize`` is None when a tile function makes A on the device; ``stored_bytes`` are those of a
-    tile of L in its store. With ``pulls`` devices copy strips from each other, ``beside`` each other rows are finished on streams
-    of their own. ``given`` tiles of L are in the store from the start; of a ``window`` only the tiles are made.
+    tile of L in its store. ``beside`` each other rows are finished on streams of their own. ``given`` tiles of L are in the store
+    from the start; of a ``window`` only the tiles are made.
     """
 
     def __init__(
@@ -101,7 +101,6 @@ class ResiduePrograms:
         *,
         source_itemsize: int | None,
         stored_bytes: Callable[[Index], int],
-        pulls: bool = True,
         beside: bool = True,
         given: frozenset[Index] = frozenset(),
         window: Window | None = None,
@@ -113,7 +112,6 @@ class ResiduePrograms:
         self._layout, self._flops_factor = layout, layout.fmt.flops_factor
         self._source_itemsize = source_itemsize
         self._stored_bytes = cache(stored_bytes)  # of a tile they are asked for whenever it is fetched
-        self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
         self._preparing = StreamKind.EXCHANGE if beside else StreamKind.COMPUTE
@@ -129,7 +127,6 @@ class ResiduePrograms:
             owners,
             devices=self._devices,
             stored_bytes=self._stored_bytes,
-            pulls=pulls,
             converting=self._converting,
             given=given,
         )
@@ -175,7 +172,7 @@ class ResiduePrograms:
         stand behind what its own rows hand to each other: those of one device seem to queue, whatever their stream.
         """
         ahead: list[Callable[[], object]] = []
-        if not self._pulls or device.next_panel is None:
+        if device.next_panel is None:
             return ahead
         for row in range(device.next_panel.k0, device.next_panel.k0 + device.next_panel.width):
             holder = self._devices[self._owners[row]]
@@ -382,7 +379,7 @@ class ResiduePrograms:
         """A diagonal tile from the device that made it, or from the store."""
         place, builder, tile = device.builder.take(Pool.TILE), device.builder, (column, column)
         holder = self._devices[self._owners[column]]
-        if self._pulls and column in holder.diagonal:
+        if column in holder.diagonal:
             work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
             self._strips.pull(device, holder, tile, work, stream=StreamKind.EXCHANGE)
         else:

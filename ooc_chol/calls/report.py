@@ -138,3 +138,17 @@ class AbstractReport(AbstractPage):
             "key": dict(self.key),
             **self.figures(),
         }
+
+
+class AbstractPlannedReport(AbstractReport):
+    """Report of a call whose devices allocate what is planned, in one piece."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocated: as many as planned."""
+        return self.plan.peak_bytes

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.calls.page import Line, link_lines
-from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
+from ooc_chol.calls.report import AbstractPlannedReport, CallBytes, CallSeconds
 from ooc_chol.config import format_bytes
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.state import CheckRound, LanczosCounts
@@ -34,7 +34,7 @@ class EigshMoves:
 
 
 @dataclass(frozen=True, repr=False)
-class EigshReport(AbstractReport):
+class EigshReport(AbstractPlannedReport):
     """Report of :func:`ooc_chol.eigsh`.
 
     Parameters
@@ -104,16 +104,6 @@ class EigshReport(AbstractReport):
     sigma: float | None = None
     notes: tuple[str, ...] = ()
     cluster: ClusterProducts | None = None
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices that took part."""
-        return self.plan.devices
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most bytes that any device allocated: as many as planned, in one piece."""
-        return self.plan.peak_bytes
 
     @property
     def n(self) -> int:

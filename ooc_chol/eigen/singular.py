@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.calls.page import Line, link_lines
-from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
+from ooc_chol.calls.report import AbstractPlannedReport, CallBytes, CallSeconds
 from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.svds_plan import SvdsPlan
 from ooc_chol.sparse.elsewhere import ClusterProducts
@@ -18,7 +18,7 @@ from ooc_chol.tracing.trace import Trace
 
 
 @dataclass(frozen=True, repr=False)
-class SvdsReport(AbstractReport):
+class SvdsReport(AbstractPlannedReport):
     """Report of a call of :func:`ooc_chol.svds`.
 
     Parameters
@@ -66,16 +66,6 @@ class SvdsReport(AbstractReport):
     resumed: int = 0
     checkpoints: int = 0
     cluster: ClusterProducts | None = None
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices that took part."""
-        return self.plan.devices
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most bytes that any device allocated: as many as planned, in one piece for each side."""
-        return self.plan.peak_bytes
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ooc_chol.calls.page import Line, link_lines
-from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
+from ooc_chol.calls.report import AbstractPlannedReport, CallBytes, CallSeconds
 from ooc_chol.config import format_bytes
 from ooc_chol.sparse.elsewhere import ClusterProducts
 from ooc_chol.sparse.key import arithmetic_facts, blocks_key
@@ -16,7 +16,7 @@ from ooc_chol.sparse.plan import MultiplyPlan, device_text
 
 
 @dataclass(frozen=True, repr=False)
-class MultiplyReport(AbstractReport):
+class MultiplyReport(AbstractPlannedReport):
     """Report of a call of :func:`ooc_chol.multiply`, or of all products of a multiplier until now.
 
     Parameters
@@ -57,16 +57,6 @@ class MultiplyReport(AbstractReport):
     total_seconds: float
     parts: Mapping[str, float]
     cluster: ClusterProducts | None = None
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices that took part."""
-        return self.plan.devices
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most bytes that any device allocated: as many as planned, in one piece."""
-        return self.plan.peak_bytes
 
     @property
     def bytes(self) -> CallBytes:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.calls.page import Line, link_lines
-from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
+from ooc_chol.calls.report import AbstractPlannedReport, CallBytes, CallSeconds
 from ooc_chol.display.prints import one_line
 from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape
 from ooc_chol.precision.triples import Precision
@@ -99,7 +99,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, repr=False)
-class ImputeReport(AbstractReport):
+class ImputeReport(AbstractPlannedReport):
     """Report of :func:`ooc_chol.impute`.
 
     Parameters
@@ -151,16 +151,6 @@ class ImputeReport(AbstractReport):
     resumed: int = 0
     checkpoints: int = 0
     call = "impute"
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices that took part."""
-        return self.plan.devices
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most bytes that any device allocated."""
-        return self.plan.peak_bytes
 
     @property
     def shape(self) -> TensorShape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TextIO, TypeAlias, final
 
 from ooc_chol.errors import StoppedError
@@ -50,8 +50,7 @@ class Display:
                 self.is_gone = True
 
 
-@contextmanager
-def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "flop") -> Iterator[ProgressReporter]:
+def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "flop") -> AbstractContextManager[ProgressReporter]:
     """Make the function that a run reports to: none, the caller's, or a bar that is closed at the end of the block.
 
     Parameters
@@ -67,9 +66,17 @@ def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "f
         Of ``report(done, total, seconds)``, or of None. It raises :class:`~ooc_chol.errors.StoppedError` where the caller's
         function returns True.
     """
-    if progress is None or progress is False:
-        yield None
-    elif callable(progress):
+    return _NOBODY if progress is None or progress is False else _reporter(progress, name, unit)
+
+
+#: The reporter of who does not want to know.
+_NOBODY: AbstractContextManager[ProgressReporter] = nullcontext(None)
+
+
+@contextmanager
+def _reporter(progress: Progress, name: str, unit: str) -> Iterator[ProgressReporter]:
+    """The caller's function, or a bar."""
+    if callable(progress):
 
         def tell(done: int, total: int, seconds: float) -> None:
             if progress(done, total, seconds) is True:

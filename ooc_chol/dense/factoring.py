@@ -57,9 +57,10 @@ def factor_in_fp64(request: Request, began: float, bound: CertifiedBound | None 
 
 def _factor_whole(request: Request, device: str, began: float, bound: CertifiedBound | None) -> CholeskyFactor:
     """Factor a matrix that is one tile; what is told of it waits until somebody asks."""
-    with ExitStack() as owned:
+    owned: list[AbstractStore] = []
+    try:
         store, run = factor_whole(request, device, began, owned)
-        factor = CholeskyFactor(
+        return CholeskyFactor(
             store.grid,
             store,
             lambda: arithmetic_key(run.plan).to_dict(),
@@ -71,8 +72,10 @@ def _factor_whole(request: Request, device: str, began: float, bound: CertifiedB
             files=lambda: request.source.files,
             lower=not request.source.is_transposed,
         )
-        owned.pop_all()
-        return factor
+    except BaseException:
+        for store in owned:
+            store.discard()
+        raise
 
 
 def factor_in_mixed(request: Request, began: float) -> CholeskyFactor:

@@ -6,7 +6,6 @@ A plan says what is done, and the report what was, as for any other run; both ar
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -14,13 +13,13 @@ from typing import final
 from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.execution.records import executed_records
-from ooc_chol.dense.planner import make_whole_plan, whole_device
+from ooc_chol.dense.planner import make_whole_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import budget_of
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
-from ooc_chol.dense.store_opening import own_whole_store
+from ooc_chol.dense.store_opening import whole_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
 from ooc_chol.hardware.registry import driver_errors_typed
@@ -76,18 +75,18 @@ def whole_device_of(request: Request) -> str | None:
     """The device of a matrix that is one tile; None where it is to be cut."""
     plan = request.plan
     if plan is None:
-        return whole_device(request.problem, request.options, request.machine)
+        return request.whole_device
     is_whole = plan.grid.nt == 1 and request.problem.may_be_whole and plan.policy.name == "planned" and plan.moduli is None
     return plan.devices[0] if is_whole or plan.engine == "library" else None
 
 
-def factor_whole(request: Request, device: str, began: float, owned: ExitStack) -> tuple[AbstractStore, WholeRun]:
-    """Factor on ``device`` into a store that ``owned`` discards unless it is emptied first."""
+def factor_whole(request: Request, device: str, began: float, owned: list[AbstractStore]) -> tuple[AbstractStore, WholeRun]:
+    """Factor on ``device`` into a store, put into ``owned`` once it is there, whose holder discards it after an error."""
     source, grid = request.source, TileGrid(request.source.n, request.source.n)
     whole = kind_of(device).create_whole(device, request.problem.fmt)
     typed = driver_errors_typed(device, f"factoring a matrix of order {source.n} as one tile")
     with typed, progress_reporter(request.progress) as report, unchanged(source), whole.current():
-        store = own_whole_store(request, grid, device, owned)
+        owned.append(store := whole_store(request, grid, device))
         started = time.perf_counter_ns()
         view = store.view((0, 0))  # None on a device
         tile = store.tile_on(device, (0, 0)) if view is None else whole.beside(view)

@@ -152,20 +152,22 @@ class FactorOptions:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.devices, Sequence) and not isinstance(self.devices, str):
+        if self.devices is not None and isinstance(self.devices, Sequence) and not isinstance(self.devices, str):
             object.__setattr__(self, "devices", tuple(self.devices))
-        self._make_whole("tile_size", "give an int, or None to let the planner choose")
-        if self.tile_size is not None and self.tile_size < 1:
-            raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
+        if self.tile_size is not None:
+            self._make_whole("tile_size", "give an int, or None to let the planner choose")
+            if self.tile_size < 1:
+                raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
         for name in ("memory_budget", "host_budget"):
-            object.__setattr__(self, name, checked_bytes(getattr(self, name), name))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, checked_bytes(value, name))
         if self.dtype is not None:
             object.__setattr__(self, "dtype", type_named(self.dtype, "dtype").dtype.name)
         self._check_choice("policy")
         self._check_choice("objective")
         self._check_choice("fp64")
-        self._make_whole("moduli", "give an int, or None")
         if self.moduli is not None:
+            self._make_whole("moduli", "give an int, or None")
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
         self._check_choice("precision_rule")
         if not (self.half_products is None or isinstance(self.half_products, bool)):
@@ -177,8 +179,7 @@ class FactorOptions:
 
     def _make_whole(self, name: str, advice: str) -> None:
         """Let an option that is a number, of NumPy's say, be an int."""
-        if getattr(self, name) is not None:
-            object.__setattr__(self, name, whole_number(getattr(self, name), name, advice))
+        object.__setattr__(self, name, whole_number(getattr(self, name), name, advice))
 
     def _check_choice(self, name: str) -> None:
         """Refuse a word that the table does not have."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.progress import Progress
@@ -16,13 +17,13 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE, format_asked, precision_asked
-from ooc_chol.dense.planner.whole import is_for_host
+from ooc_chol.dense.planner.whole import is_for_host, whole_device
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.dense.stores.places import ON_DEVICE, Place, is_file
 from ooc_chol.files.zarr_names import is_url, is_zarr, local_path
-from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.formats import COMPLEX128, FP64, PrecisionFormat
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
@@ -40,6 +41,36 @@ _KEPT_SHARE = 0.5
 _WORKSPACE = 256 << 20
 #: What is said where a plan or its call has a threshold, and the other has none.
 _ONE_IS_MIXED = "one of the plan and the call is in mixed precision: give precision_threshold to both, or to neither"
+
+
+#: Order of matrices of which the widest is surely free.
+_MOST_SMALL = math.isqrt(SURELY_FREE // COMPLEX128.itemsize)
+
+
+class _Facts(NamedTuple):
+    """Facts of A that decide on the place and the device of a small L."""
+
+    n: int
+    bytes_per_entry: int
+    source: str
+    home: str | None
+    fmt: PrecisionFormat
+
+
+class _Small(NamedTuple):
+    """Problem and device of a call for a small A."""
+
+    problem: Problem
+    device: str | None  #: On which it is factored as one tile; None where it is cut
+
+
+@lru_cache(maxsize=64)
+def _settled_small(facts: _Facts, options: FactorOptions, names: tuple[str, ...] | None) -> _Small:
+    """Settle it once for all such calls; ``names`` are the machine's devices, None where the host is taken unasked."""
+    machine = Machine(names, must_exist=False)
+    problem = Problem(facts.n, facts.bytes_per_entry, facts.source, home=facts.home, fmt=facts.fmt)
+    problem = _placed(problem, options, machine, None, overwrite=False)
+    return _Small(problem, whole_device(problem, options, machine))
 
 
 @dataclass(frozen=True)
@@ -109,8 +140,28 @@ class Request:
     @cached_property
     def problem(self) -> Problem:
         """Problem for the planner: A, and where L goes."""
+        if self._small is not None:
+            return self._small.problem
         problem = Problem.of(self.source, self.options)
         return _placed(problem, self.options, self.machine, self.store, overwrite=self.overwrite, plan=self.plan)
+
+    @property
+    def whole_device(self) -> str | None:
+        """The device on which the matrix is best factored as one tile; None where it is better cut."""
+        if self._small is not None:
+            return self._small.device
+        return whole_device(self.problem, self.options, self.machine)
+
+    @cached_property
+    def _small(self) -> _Small | None:
+        """Problem and device of a matrix so small that no free memory is asked for; None for others."""
+        source, options = self.source, self.options
+        if self.store is not None or self.overwrite or self.plan is not None or options.memory_budget is not None:
+            return None
+        if source.n > _MOST_SMALL:
+            return None
+        facts = _Facts(source.n, source.bytes_per_entry, source.name, source.home, format_asked(options, source.dtype))
+        return _settled_small(facts, options, None if is_for_host(facts, options) else self.machine.names)
 
     @property
     def memory(self) -> HostMemory | None:
@@ -193,7 +244,7 @@ def keeps_on_device(problem: Problem, options: FactorOptions, machine: Machine, 
         return False
     if plan is not None:
         return plan.kept_bytes > 0
-    kept = replace(problem, keeps_on_device=True).kept_on(len(machine.names))
+    kept = problem.most_kept_on(len(machine.names))
     if options.memory_budget is None and kept <= SURELY_FREE:
         return True
     return kept <= _KEPT_SHARE * (machine.steady_budget_bytes - _WORKSPACE)

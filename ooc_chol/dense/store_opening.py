@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.config import format_bytes, parse_bytes, whole_pages
 from ooc_chol.dense.checkpoint import CheckpointRecord
 from ooc_chol.dense.disk_tier import over_file
 from ooc_chol.dense.execution.page_locking import lock_store
@@ -21,7 +21,6 @@ from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import check_place, checkpoint_at, create_kept
 from ooc_chol.dense.stores.device import DeviceStore
-from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.dense.stores.places import Place, is_file
 from ooc_chol.errors import BudgetError, OutputError
 from ooc_chol.files.zarr_names import is_url
@@ -81,17 +80,14 @@ def own_empty_store(request: Request, owned: ExitStack) -> AbstractStore:
     return store
 
 
-def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitStack) -> AbstractStore:
-    """An empty store in memory, or on ``device``, for an L of one tile, which ``owned`` discards unless it is emptied first."""
-    store: AbstractStore
+def whole_store(request: Request, grid: TileGrid, device: str) -> AbstractStore:
+    """An empty store in memory, or on ``device``, for an L of one tile."""
     fmt = request.problem.fmt
     if request.problem.keeps_on_device:
-        store = DeviceStore(grid, (device,), (0,), fmt=fmt)
-    else:
-        _make_room(TileLayout(grid, fmt=fmt).end, request.memory, request.options, asks_from=SURELY_FREE)
-        store = MemoryStore(grid, None, request.memory, fmt=fmt)
-    owned.callback(store.discard)
-    return store
+        return DeviceStore(grid, (device,), (0,), fmt=fmt)
+    needed = whole_pages(fmt.stored_bytes(grid.entries(0, 0)))
+    _make_room(needed, request.memory, request.options, asks_from=SURELY_FREE)
+    return MemoryStore(grid, None, request.memory, fmt=fmt)
 
 
 def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None, owned: ExitStack) -> AbstractStore:

@@ -203,6 +203,19 @@ def _import_failure() -> str | None:
     return None
 
 
+@cache
+def _cuda() -> Any:
+    """The module of CUDA devices for what each small call asks: an import statement takes ten times as long to find it."""
+    from ooc_chol.hardware import cuda
+
+    return cuda
+
+
+@cache
+def _cuda_names(count: int) -> tuple[str, ...]:
+    return tuple(f"cuda:{number}" for number in range(count))
+
+
 @final
 class CudaKind(AbstractDeviceKind):
     """NVIDIA's GPUs; CuPy is imported when the first one is asked for."""
@@ -220,11 +233,7 @@ class CudaKind(AbstractDeviceKind):
         return cuda.driver_errors()
 
     def names(self) -> tuple[str, ...]:
-        if _import_failure() is not None:
-            return ()
-        from ooc_chol.hardware import cuda
-
-        return tuple(f"cuda:{number}" for number in range(cuda.device_count()))
+        return () if _import_failure() is not None else _cuda_names(_cuda().device_count())
 
     def default_names(self) -> tuple[str, ...]:
         return self.names()
@@ -237,9 +246,7 @@ class CudaKind(AbstractDeviceKind):
             from ooc_chol.extras import install_hint  # 10 ms, which nobody needs who asks for no GPU
 
             return f"CuPy or nvmath-python cannot be imported ({failure}); {install_hint('cuda13')}"
-        from ooc_chol.hardware import cuda
-
-        return None if cuda.device_count() else "the CUDA driver shows no device"
+        return None if _cuda().device_count() else "the CUDA driver shows no device"
 
     def may_be_elsewhere(self, name: str) -> bool:
         return name.removeprefix("cuda:").isdigit()
@@ -286,9 +293,7 @@ class CudaKind(AbstractDeviceKind):
 
     def from_dlpack(self, a: Any) -> Any:
         """Make a CuPy array, which is ready once the streams of its GPU are."""
-        from ooc_chol.hardware import cuda
-
-        return cuda.from_dlpack(a)
+        return _cuda().from_dlpack(a)
 
     def to_host(self, array: Any) -> NDArray[Any]:
         note_driver(self.name)
@@ -303,15 +308,13 @@ class CudaKind(AbstractDeviceKind):
         return cuda.to_device(name, x)
 
     def array_source(self, array: Any) -> AbstractSource:
-        from ooc_chol.hardware import cuda
-
-        return cuda.DeviceSource(array)
+        source: AbstractSource = _cuda().DeviceSource(array)
+        return source
 
     def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
         note_driver(self.name)
-        from ooc_chol.hardware import cuda
-
-        return cuda.CudaMemory(name, nbytes)
+        memory: AbstractDeviceMemory = _cuda().CudaMemory(name, nbytes)
+        return memory
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         note_driver(self.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ HOST, CUDA = HostKind(), CudaKind()
 #: Every kind of device. Where no device is named, those of the first kind that the machine has are taken.
 KINDS: tuple[AbstractDeviceKind, ...] = (CUDA, HOST)
 _BY_NAME = {kind.name: kind for kind in KINDS}
+_BY_DLPACK = {memory: kind for kind in KINDS for memory in kind.dlpack_types}
 #: Words for all that is used of a kind where nothing is said.
 _WORDS: dict[str, AbstractDeviceKind] = {"host": HOST, "cpu": HOST, "cuda": CUDA, "gpu": CUDA}
 
@@ -69,7 +70,7 @@ def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bo
     if isinstance(devices, bool) or not isinstance(devices, str | int | Sequence | None):
         raise TypeError(f"devices is a {type(devices).__name__}; give a name such as 'host:0', a list of names, a count, or None")
     if devices is None:
-        return next(names for kind in KINDS if (names := kind.default_names()))
+        return _first_names()
     if isinstance(devices, str):
         devices = parse_devices(devices)
     if isinstance(devices, int):
@@ -83,6 +84,14 @@ def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bo
     if not asked or len(set(asked)) < len(asked) or len({device_kind(name) for name in asked}) > 1:
         raise ValueError(f"devices is {list(asked)!s:.200}; give at least one name, none twice, all of one kind")
     return asked
+
+
+def _first_names() -> tuple[str, ...]:
+    """The devices that are used where none is named: the host has some."""
+    for kind in KINDS:
+        if names := kind.default_names():
+            break
+    return names
 
 
 def _meant(word: str, must_exist: bool) -> tuple[str, ...]:
@@ -135,15 +144,21 @@ def open_device(name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         return device_kind(name).open(name, kernels)
 
 
-@contextmanager
-def driver_errors_typed(name: str, step: str) -> Iterator[None]:
+@final
+class driver_errors_typed(AbstractContextManager[None]):
     """Raise a :class:`DeviceError` for what the driver of a device, or a library of it, raises inside the block."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OocCholError) or not isinstance(error, device_kind(name).driver_errors):
-            raise
-        raise DeviceError(name, step, str(error) or type(error).__name__) from error
+
+    def __init__(self, name: str, step: str) -> None:
+        self._name, self._step = name, step
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, OocCholError):
+            return
+        if isinstance(error, device_kind(self._name).driver_errors):
+            raise DeviceError(self._name, self._step, str(error) or type(error).__name__) from error
 
 
 @register_source
@@ -158,14 +173,18 @@ def handed_over(a: Any) -> tuple[AbstractDeviceKind, Any] | None:
     device = getattr(a, "__dlpack_device__", None)
     if device is None or isinstance(a, np.ndarray):
         return None
-    what = f"{type(a).__module__}.{type(a).__qualname__}"
     try:
         memory = device()[0]
-        kind = next((kind for kind in KINDS if memory in kind.dlpack_types), HOST)
+        kind = _BY_DLPACK.get(memory, HOST)
         if (problem := kind.problem()) is not None:
-            raise TypeError(f"the {what} lies in a device's memory, but {problem}; or pass a copy in the host's memory")
+            raise TypeError(f"the {_type_of(a)} lies in a device's memory, but {problem}; or pass a copy in the host's memory")
         array = kind.from_dlpack(a)
     except (BufferError, RuntimeError) as error:
         advice = "detach it, convert it to float64, gather it on one device, or pass np.asarray(A)"
-        raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); {advice}") from error
+        raise TypeError(f"the {_type_of(a)} cannot be handed over by DLPack ({error}); {advice}") from error
     return kind, array
+
+
+def _type_of(a: Any) -> str:
+    """The full name of an object's type."""
+    return f"{type(a).__module__}.{type(a).__qualname__}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import final
 from weakref import WeakKeyDictionary
 
@@ -25,16 +24,19 @@ class Promises:
         self._bytes: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._resident_before = 0
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Count a call that will ask for a share of what is free."""
+    def call(self) -> AbstractContextManager[None]:
+        """Count a call that will ask for a share of what is free, for the time of a block."""
+        return _Call(self)
+
+    def begin(self) -> None:
+        """Count a call more."""
         with self._lock:
             self._calls += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls = max(0, self._calls - 1)
+
+    def end(self) -> None:
+        """Count a call less; a child may have begun anew since."""
+        with self._lock:
+            self._calls = max(0, self._calls - 1)
 
     @property
     def calls(self) -> int:
@@ -67,6 +69,20 @@ class Promises:
     def renew(self) -> None:
         """Begin anew in a child: no call of the parent goes on here."""
         self.__init__()
+
+
+@final
+class _Call(AbstractContextManager[None]):
+    """A call that is counted."""
+
+    def __init__(self, promises: Promises) -> None:
+        self._promises = promises
+
+    def __enter__(self) -> None:
+        self._promises.begin()
+
+    def __exit__(self, *error: object) -> None:
+        self._promises.end()
 
 
 #: Those of host memory.

@@ -7,10 +7,10 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from ooc_chol.config import blas_threads_asked
 from ooc_chol.errors import BudgetError, TierError
@@ -145,15 +145,22 @@ def _lacks_memory(error: BaseException | None) -> bool:
     return False
 
 
-@contextmanager
-def memory_errors_typed(what: str) -> Iterator[None]:
+@final
+class memory_errors_typed(AbstractContextManager[None]):
     """Raise memory that is refused inside the block as a ``BudgetError``; what the user's own code raises stays as it is."""
-    try:
-        yield
-    except (MemoryError, OSError) as error:
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, MemoryError | OSError):
+            return
         if isinstance(error, BudgetError | TierError) or USERS_NOTE in getattr(error, "__notes__", ()):
-            raise
+            return
         if isinstance(error, OSError) and error.errno != errno.ENOMEM:
-            raise
+            return
         advice = "give a smaller memory_budget, larger tiles (tile_size), or store="
-        raise shortage(SLACK_BYTES, what, advice) from error
+        raise shortage(SLACK_BYTES, self._what, advice) from error

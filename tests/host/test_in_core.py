@@ -7,8 +7,13 @@ import pytest
 
 import ooc_chol as oc
 from tests.host.matrices import FAMILIES, check_factor
+from tests.inside.calls import Machine
+from tests.inside.dense import request as requests
+from tests.inside.hardware import CudaKind
 from tests.inside.kernels import SCANNED_ROWS
+from tests.inside.memory import as_source
 from tests.products import thorough
+from tests.python_calls import calls_of
 
 
 @pytest.mark.parametrize("n", [1, 2, 17, 256, 1024, 1025, *thorough(512, 1300)])
@@ -28,6 +33,34 @@ def test_a_team_reads_every_layout_as_one_thread_does(as_given, tmp_path):
     expected = np.asarray(oc.cholesky(np.ascontiguousarray(a, np.float64), tile_size=1100))
     for source in (a, path, a.astype(object)):
         assert np.array_equal(np.asarray(oc.cholesky(source)), expected)
+
+
+#: Most calls of functions that a small call takes: seen 414.
+CALLS = 450
+
+
+def test_a_small_call_is_few_calls_of_functions():
+    a = FAMILIES["exponential"](64)
+    oc.cholesky(a, devices="host:0")
+    _, calls = calls_of(lambda: oc.cholesky(a, devices="host:0"))
+    assert calls < CALLS
+
+
+def device_of(a, **options):
+    """The device on which ``a`` is one tile, and whether L stays there."""
+    asked = oc.FactorOptions(**options)
+    request = requests.Request(a, as_source(a), asked, Machine(asked.devices, asked.memory_budget, must_exist=False))
+    return request.whole_device, request.problem.keeps_on_device
+
+
+def test_what_small_calls_share_goes_by_options_and_devices(monkeypatch):
+    a = FAMILIES["exponential"](300)
+    for _ in range(2):
+        assert device_of(a) == ("host:0", False) != device_of(a, devices="host:1")
+        assert device_of(a, devices=2) == device_of(a, tile_size=100) == device_of(a, host_budget="0.4 MB") == (None, False)
+        assert device_of(a, devices="cuda:1") == ("cuda:1", True) != device_of(a, devices="cuda:1", memory_budget="200 MB")
+    monkeypatch.setattr(CudaKind, "names", lambda self: ("cuda:0",))
+    assert device_of(a) == ("cuda:0", True) and device_of(a[:200, :200]) == ("host:0", False)
 
 
 def test_report_plan_and_trace_are_those_of_any_run():

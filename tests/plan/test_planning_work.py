@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +10,7 @@ from ooc_chol import FactorOptions, Plan
 from tests.inside.dense import Problem, Rates, fresh_plan, least_native_seconds, native, native_plan, native_request, residues
 from tests.inside.dense import plan as plans
 from tests.plan.rates import H200_RATES
+from tests.python_calls import calls_of
 
 pytestmark = pytest.mark.plan
 
@@ -53,22 +52,6 @@ def made(monkeypatch) -> Counter[str]:
     counted(residues, "_plan_of_layout", "residue")
     counted(plans, "simulate", "simulated")
     return counts
-
-
-def calls_of(work: Callable[[], Plan]) -> tuple[Plan, int]:
-    """What ``work`` gives, and the calls of functions that it takes: the same on a machine that is busy."""
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        plan = work()
-    finally:
-        sys.setprofile(None)
-    return plan, calls
 
 
 @pytest.mark.parametrize("count", [1, 4])

@@ -19,6 +19,8 @@ def solver_of(devices: Sequence[str], budget_bytes: Callable[[int], int], fmt: P
     """
     if device_kind(devices[0]).is_in_host_memory:
         return None
+    if len(devices) == 1:
+        return _solver(devices[0], partial(budget_bytes, 0), fmt)
     team = tuple(_solver(name, partial(budget_bytes, number), fmt) for number, name in enumerate(devices))
     return replace(team[0], team=team)
 

@@ -73,8 +73,10 @@ class Problem:
 
     def kept_on(self, n_devices: int) -> int:
         """Most bytes of L that stay on each device; 0 where L goes elsewhere."""
-        if not self.keeps_on_device:
-            return 0
+        return self.most_kept_on(n_devices) if self.keeps_on_device else 0
+
+    def most_kept_on(self, n_devices: int) -> int:
+        """Most bytes of an L on each device that stays there."""
         kept = kept_bytes(self.n, n_devices, self.fmt)
         return kept if self.precision is None else min(kept, _kept_in_formats(self.precision, kept, n_devices))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Protocol
 
 from ooc_chol.calls.machine import Machine
 from ooc_chol.config import parse_bytes, whole_pages
@@ -71,7 +72,23 @@ def _device(problem: Problem, options: FactorOptions, machine: Machine) -> str |
     return machine.names[0] if len(machine.names) == 1 else None
 
 
-def is_for_host(problem: Problem, options: FactorOptions) -> bool:
+class Facts(Protocol):
+    """Facts of A by which a device is chosen where none is named: those of a problem."""
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+
+    @property
+    def source(self) -> str:
+        """Kind of source."""
+
+    @property
+    def home(self) -> str | None:
+        """The device in whose memory A lies."""
+
+
+def is_for_host(problem: Facts, options: FactorOptions) -> bool:
     """Tell whether a matrix is read on the host and so small that it is factored there, as no device is named."""
     is_there = problem.home is None and problem.source != "function"
     return options.devices is None and is_there and problem.n <= MOST_ON_HOST

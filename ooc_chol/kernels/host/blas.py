@@ -8,13 +8,13 @@ lower is column-major upper.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from ctypes import CFUNCTYPE, PYFUNCTYPE, byref, c_char, c_char_p, c_double, c_float, c_int, c_void_p, py_object, pythonapi
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import scipy
@@ -294,8 +294,31 @@ _limit = _SharedLimit()
 renewed_in_child(_limit.renew, lambda: _limit._lock)
 
 
-@contextmanager
-def blas_threads(count: int) -> Iterator[None]:
+@final
+class _Limited(AbstractContextManager[None]):
+    """A block in which calls use at most so many threads."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __enter__(self) -> None:
+        try:
+            _limit.enter(self, self._count)
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        try:
+            _limit.leave(self)
+        finally:  # an interrupt may have met the first call before it had done anything
+            _limit.leave(self)
+
+
+def blas_threads(count: int) -> AbstractContextManager[None]:
     """Let every BLAS call of this process use ``count`` threads inside the ``with`` block, and restore the number after it.
 
     Parameters
@@ -318,12 +341,4 @@ def blas_threads(count: int) -> Iterator[None]:
     """
     if count < 1:
         raise ValueError(f"blas threads: {count} were asked for, but a call uses at least 1")
-    run = object()
-    try:
-        _limit.enter(run, count)
-        yield
-    finally:
-        try:
-            _limit.leave(run)
-        finally:  # an interrupt may have met the first call before it had done anything
-            _limit.leave(run)
+    return _Limited(count)

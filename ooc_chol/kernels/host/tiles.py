@@ -260,6 +260,8 @@ def factor_tile(team: ThreadTeam, a_kk: Floats, k: int = 0) -> int:
     team.run([partial(_zero_strict_upper, a_kk, rows) for rows in parts])
     # OpenBLAS takes a NaN for a positive pivot. A pivot is its square root on the diagonal by now.
     pivots = a_kk.diagonal().real[: info - 1 if info else None]
+    if not pivots.size or (np.minimum.reduce(pivots) > 0 and np.maximum.reduce(pivots) < np.inf):  # not of a NaN
+        return info
     bad = np.flatnonzero(~((pivots > 0) & (pivots < np.inf)))
     return int(bad[0]) + 1 if bad.size else info
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, final
 
@@ -29,10 +28,8 @@ class HostWhole(AbstractWholeKernels):
     def __init__(self) -> None:
         self._team = ThreadTeam(host_threads(1))  # as many as there are before the limit of :meth:`current`
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        with blas_threads(1), closing(self._team):
-            yield
+    def current(self) -> AbstractContextManager[None]:
+        return _Current(self._team)
 
     def beside(self, out: NDArray[Any]) -> Tile:
         return out
@@ -63,6 +60,23 @@ class HostWhole(AbstractWholeKernels):
 
     def take_out(self, tile: Tile, out: NDArray[Any]) -> None:
         """Do nothing: L was made where it goes."""
+
+
+@final
+class _Current(AbstractContextManager[None]):
+    """BLAS calls of one thread, beside a team that ends with the block."""
+
+    def __init__(self, team: ThreadTeam) -> None:
+        self._team, self._limited = team, blas_threads(1)
+
+    def __enter__(self) -> None:
+        self._limited.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            self._team.close()
+        finally:
+            self._limited.__exit__(*error)
 
 
 def _copy_band(source: AbstractSource, tile: NDArray[Any], start: int) -> None:

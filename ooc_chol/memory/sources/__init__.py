@@ -48,9 +48,9 @@ def as_source(a: Any) -> AbstractSource:
     """Make the source that reads ``a``."""
     if isinstance(a, AbstractSource):
         return a
-    made = (make(a) for make in _MAKERS)
-    if (source := next((one for one in made if one is not None), None)) is not None:
-        return source
+    for make in _MAKERS:
+        if (source := make(a)) is not None:
+            return source
     if (of_zarr := _zarr_source(a)) is not None:
         return of_zarr
     if isinstance(a, str | os.PathLike):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,15 +136,19 @@ def _shares(count: int, most: int) -> list[slice]:
     return pieces(count, -(-count // (most * _SHARE_LINES)) * _SHARE_LINES)
 
 
-@contextmanager
-def unchanged(source: AbstractSource) -> Iterator[None]:
+@final
+class unchanged(AbstractContextManager[None]):
     """Refuse what a block makes of a source that changes meanwhile; that goes before the block's verdict on its numbers."""
-    try:
-        yield
-    except (OocCholError, ValueError):
-        source.check_unchanged()
-        raise
-    source.check_unchanged()
+
+    def __init__(self, source: AbstractSource) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, OocCholError | ValueError):
+            self._source.check_unchanged()
 
 
 class Given(Protocol):
@@ -159,15 +162,23 @@ class Given(Protocol):
         """An entry that is no number, in words."""
 
 
-@contextmanager
-def entries_named(source: Given) -> Iterator[None]:
+@final
+class entries_named(AbstractContextManager[None]):
     """Name the entry of the matrix that was given, and what stands there, in a :class:`NonFiniteError` from within the block."""
-    try:
-        yield
-    except NonFiniteError as error:
+
+    def __init__(self, source: Given) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, NonFiniteError):
+            return
+        source = self._source
         held = source.describe(error.row, error.col)
         if held is None and not source.is_transposed:
-            raise
+            return
         place, triangle = ((error.col, error.row), "upper") if source.is_transposed else ((error.row, error.col), "lower")
         raise NonFiniteError(*place, error.tile, held, triangle).with_traceback(error.__traceback__) from None
 

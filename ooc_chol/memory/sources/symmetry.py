@@ -65,7 +65,7 @@ def find_asymmetry(source: AbstractSource) -> Asymmetry | None:
         below, above, rows, cols = block[rows, cols], block[cols, rows], rows + start, cols + start
     if source.dtype.kind == "c":
         above = above.conj()
-    if np.array_equal(below, above):  # nearly always
+    if (below == above).all():  # nearly always
         return None
     at = _worst(below, above, _NARROW if source.bytes_per_entry < 4 else _WIDE)
     return None if at is None else Asymmetry(int(rows[at]), int(cols[at]), below[at].item(), above[at].item())

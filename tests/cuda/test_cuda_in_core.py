@@ -16,6 +16,7 @@ from tests.host.scans import NoKernels
 from tests.inside.hardware import open_device
 from tests.inside.memory import RELEASER
 from tests.inside.runtime import device_for_a_pass
+from tests.python_calls import calls_of
 
 pytestmark = pytest.mark.cuda
 
@@ -25,6 +26,17 @@ def on_gpu(a, device=0):
 
     with cp.cuda.Device(device):
         return cp.asarray(a)
+
+
+#: Most calls of functions, of Python and its libraries, that a small call takes: 457 before options and kernels were remembered.
+CALLS = 340
+
+
+def test_a_small_call_is_few_calls_of_functions():
+    a = on_gpu(FAMILIES["exponential"](64))
+    oc.cholesky(a)
+    _, calls = calls_of(lambda: oc.cholesky(a))
+    assert calls < CALLS
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 64, 100, 513, 1025, 2049, 4097])

@@ -50,6 +50,11 @@ def to_device(name: str, x: NDArray[Any]) -> Any:
         return cp.asarray(x)
 
 
+def _is_adjacent(array: Any, dtype: np.dtype[Any]) -> bool:
+    """Tell whether all entries of a matrix, of ``dtype``, are adjacent, row by row."""
+    return bool(array.dtype == dtype and array.strides == (dtype.itemsize * array.shape[1], dtype.itemsize))
+
+
 @final
 class DeviceSource(AbstractSource):
     """A matrix that lies in a GPU's memory.
@@ -70,13 +75,15 @@ class DeviceSource(AbstractSource):
         check_dtype(self._a.dtype, "the array")
         self.dtype = np.dtype(self._a.dtype)
         self._gatherers: dict[int, _Gatherer] = {}
-        with self._a.device:
+        device = self._a.device
+        self._number, self._home = device.id, f"cuda:{device.id}"
+        with device:
             _runtime.deviceSynchronize()
 
     @property
     def home(self) -> str:
         """The GPU in whose memory A lies."""
-        return f"cuda:{self._a.device.id}"
+        return self._home
 
     def transposed(self) -> DeviceSource:
         """The same memory by exchanged strides."""
@@ -84,20 +91,25 @@ class DeviceSource(AbstractSource):
 
     def prepare(self) -> None:
         """Let the current device reach the matrix: directly where the hardware can, and a stream that gathers for it."""
-        here, there = cp.cuda.Device().id, self._a.device.id
-        if here == there or here in self._gatherers:
+        here = cp.cuda.Device().id
+        if here == self._number or here in self._gatherers:
             return
-        allow_peer(there, here)
+        allow_peer(self._number, here)
         with self._a.device:
             self._gatherers[here] = _Gatherer(cp.cuda.Stream(non_blocking=True), cp.cuda.Event(disable_timing=True))
 
     def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Copy the rectangle, in the type of ``out``: to the host at once, to a GPU in the order of ``stream``."""
-        block = self._a[rows.start : rows.stop, cols.start : cols.stop]
+        is_whole = len(rows) == len(cols) == self.n
+        block = self._a if is_whole else self._a[rows.start : rows.stop, cols.start : cols.stop]
         if isinstance(out, np.ndarray):
             self._bring(block, out)
-        elif out.device == self._a.device:
-            cp.copyto(out, block)
+        elif out.data.device_id == self._number:
+            if is_whole and _is_adjacent(block, out.dtype) and _is_adjacent(out, out.dtype):
+                pointer = cp.cuda.get_current_stream().ptr  # in a third of the time of `copyto`, which looks for a way
+                _runtime.memcpyAsync(out.data.ptr, block.data.ptr, out.nbytes, _runtime.memcpyDeviceToDevice, pointer)
+            else:
+                cp.copyto(out, block)
         elif has_adjacent_entries(block, out.dtype):
             self._copy_rows(block, out, stream)
         else:
@@ -105,14 +117,16 @@ class DeviceSource(AbstractSource):
 
     def _bring(self, block: Any, out: NDArray[Any]) -> None:
         """Copy to the host at once: rows of adjacent entries as they lie, others by way of a copy on their GPU."""
-        with self._a.device, _reading(self._a.device.id) as own:
+        with self._a.device:
+            own = _reading(self._number)
             if has_adjacent_entries(block, out.dtype) and has_adjacent_entries(out, out.dtype):
                 width = out.itemsize * out.shape[1]
                 pitches = (out.strides[0], block.strides[0]) if len(out) > 1 else (width, width)
                 copy_rows(out.ctypes.data, block.data.ptr, pitches, (len(out), width), _runtime.memcpyDeviceToHost, own)
                 own.synchronize()
             else:
-                out[...] = cp.asnumpy(block, stream=own)
+                with own:
+                    out[...] = cp.asnumpy(block, stream=own)
 
     def _copy_rows(self, block: Any, out: Tile, stream: Any) -> None:
         """Enqueue one copy between GPUs, which the driver takes by way of the host where they do not reach each other."""

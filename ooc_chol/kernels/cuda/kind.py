@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import final
+from functools import cache
+from typing import TYPE_CHECKING, final
 
 from ooc_chol.config import PAGE_BYTES
 from ooc_chol.formats import FP64, PrecisionFormat
@@ -18,6 +19,9 @@ from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.memory.release import RELEASER
 from ooc_chol.tasks.cholesky import Task, TaskKind, flops
 from ooc_chol.tasks.tiling import TileGrid
+
+if TYPE_CHECKING:
+    from ooc_chol.kernels.cuda.whole import CudaWhole
 
 
 @final
@@ -76,14 +80,10 @@ class CudaKernelKind(AbstractKernelKind):
         return sizes.whole_bytes(n, fmt.itemsize), "cuSOLVER's POTRF"
 
     def create_whole(self, name: str, fmt: PrecisionFormat = FP64) -> AbstractWholeKernels:
-        from ooc_chol.kernels.cuda.whole import CudaWhole
-
-        return CudaWhole(name, fmt)
+        return _whole(name, fmt)
 
     def create_resident(self, name: str, fmt: PrecisionFormat = FP64) -> AbstractResidentKernels:
-        from ooc_chol.kernels.cuda.whole import CudaWhole
-
-        return CudaWhole(name, fmt)
+        return _whole(name, fmt)
 
     def create_batch(self, name: str) -> AbstractBatchKernels:
         from ooc_chol.kernels.cuda.batch import CudaBatch
@@ -113,3 +113,11 @@ class CudaKernelKind(AbstractKernelKind):
     def calling(self) -> AbstractContextManager[None]:
         """Let no host memory of an earlier call be unlocked: launches would wait for the driver's lock."""
         return RELEASER.standing_back()
+
+
+@cache
+def _whole(name: str, fmt: PrecisionFormat) -> CudaWhole:
+    """Kernels for whole matrices, which hold nothing of any of them."""
+    from ooc_chol.kernels.cuda.whole import CudaWhole
+
+    return CudaWhole(name, fmt)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import cache
+from math import prod
 from typing import Any, cast, final
 
 import cupy as cp
@@ -32,6 +34,8 @@ _runtime = cp.cuda.runtime
 #: Order of the pieces that tile functions make.
 _PIECE = 2048
 _THREADS, _MOST_ROWS = 256, 65535
+#: Bytes of what a factorization finds: two integers.
+_FOUND_BYTES = 8
 #: Most bytes that pass through page-locked memory of CuPy's pool.
 _MOST_STAGED = 32 << 20
 #: Row-major lower is, for cuSOLVER and cuBLAS, column-major upper.
@@ -46,10 +50,13 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         self._name, self._fmt = name, fmt
         self._letter = {"float64": "d", "float32": "s", "complex128": "z", "complex64": "c"}[fmt.dtype.name]
         self._one = np.ones(1, fmt.dtype)
-        self._device = cp.cuda.Device(cuda.device_number(name))
+        self._number = cuda.device_number(name)
+        self._potrf = getattr(cusolver, f"{self._letter}potrf")
+        self._work_entries: dict[int, int] = {}  # by the order of the matrix
 
     def current(self) -> AbstractContextManager[Any]:
-        return cast(AbstractContextManager[Any], self._device)
+        """The device as a new object: CuPy's keeps in itself which one it takes the place of, of whatever thread."""
+        return cast(AbstractContextManager[Any], cp.cuda.Device(self._number))
 
     def beside(self, out: NDArray[Any]) -> Tile:
         return self._allocate(out.shape)
@@ -61,7 +68,7 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         try:
             return cp.empty(shape, self._fmt.dtype)
         except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
-            (free, _), needed = cuda.free_and_total(), self._fmt.itemsize * int(np.prod(shape))
+            (free, _), needed = cuda.free_and_total(), self._fmt.itemsize * prod(shape)
             raise BudgetError(f"memory of {self._name}", needed, free, "free some, or cut A: tile_size=") from error
 
     def read(self, source: AbstractSource, tile: Tile) -> None:
@@ -98,17 +105,27 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         handle = cp.cuda.device.get_cusolver_handle()
         if self._fmt.is_complex:
             tile.reshape(-1)[:: n + 1].imag = 0.0  # rounding, which the routine is not said to leave alone
-        lwork = getattr(cusolver, f"{self._letter}potrf_bufferSize")(handle, _UPPER, n, tile.data.ptr, n)
-        work, found = self._allocate((lwork,)), cp.empty(2, np.uint32)
-        _runtime.memsetAsync(found.data.ptr, 0xFF, found.nbytes, cp.cuda.get_current_stream().ptr)
-        getattr(cusolver, f"{self._letter}potrf")(handle, _UPPER, n, tile.data.ptr, n, work.data.ptr, lwork, found.data.ptr)
-        kernel = load("whole.cu").get_function(f"finish_lower_{self._fmt.dtype.name}")
-        kernel((-(-n // _THREADS), min(n, _MOST_ROWS)), (_THREADS,), (tile, np.int32(n), found[1:]))
-        info, pivot = found.get()
-        failed = int(info.view(np.int32))
+        address, stream = tile.data.ptr, cp.cuda.get_current_stream()
+        lwork = self._work_entries.get(n)
+        if lwork is None:
+            lwork = getattr(cusolver, f"{self._letter}potrf_bufferSize")(handle, _UPPER, n, address, n)
+            self._work_entries[n] = lwork
+        # What is found stands behind the workspace: the first minor by the routine, and by the pivots, -1 where there is none.
+        work = self._allocate((lwork + -(-_FOUND_BYTES // self._fmt.itemsize),))
+        found = work.data.ptr + self._fmt.itemsize * lwork
+        _runtime.memsetAsync(found, 0xFF, _FOUND_BYTES, stream.ptr)
+        self._potrf(handle, _UPPER, n, address, n, work.data.ptr, lwork, found)
+        kernel = _finish_lower(self._number, self._fmt.type_name)
+        kernel((-(-n // _THREADS), min(n, _MOST_ROWS)), (_THREADS,), (address, np.int32(n), found + 4))
+        told = np.empty(2, np.int32)
+        _runtime.memcpyAsync(told.ctypes.data, found, _FOUND_BYTES, _runtime.memcpyDeviceToHost, stream.ptr)
+        stream.synchronize()
+        failed, pivot = told.tolist()
         if failed < 0:
             raise ScheduleError(f"cuSOLVER's POTRF refused its argument {-failed} for order {n}; report this as a bug")
-        return min((minor for minor in (failed, int(pivot)) if 0 < minor <= n), default=0)
+        if 0 < pivot <= n:
+            return min(failed, pivot) if 0 < failed <= n else pivot
+        return failed if failed <= n else 0
 
     def first_nonfinite(self, tile: Tile) -> tuple[int, int] | None:
         return first_nonfinite(cp, tile)
@@ -131,7 +148,7 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         if isinstance(array, cp.ndarray):
             with array.device:
                 _runtime.deviceSynchronize()  # whatever stream made it, of whatever library
-        dtype, is_here = self._fmt.dtype, isinstance(array, cp.ndarray) and array.device == self._device
+        dtype, is_here = self._fmt.dtype, isinstance(array, cp.ndarray) and array.device.id == self._number
         x = cp.ascontiguousarray(array, dtype) if is_here and not copy else cp.array(array, dtype, order="C")
         finite = cp.isfinite(x)
         if not finite.all():
@@ -157,9 +174,15 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         return (tile.T if transposed else tile) @ z
 
 
+@cache
+def _finish_lower(device: int, type_name: str) -> Any:
+    """The kernel behind the routine, on the current device: CuPy looks for a new object's in all that it has compiled."""
+    return load("whole.cu").get_function(f"finish_lower_{type_name}")
+
+
 def _staging(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Page-locked memory of CuPy's pool, which keeps it for the next call."""
-    count = int(np.prod(shape))
+    count = prod(shape)
     memory = cp.cuda.alloc_pinned_memory(dtype.itemsize * count)
     staged: NDArray[Any] = np.frombuffer(memory, dtype, count).reshape(shape)
     return staged

@@ -154,9 +154,9 @@ class DeviceTensorSpace(AbstractTensorSpace):
 
         def use(part: TensorPart, group: int, slices: Slices, _: Tile | None) -> Turns:
             begun = part.track.now(part.computing)
-            part.device.kernels.norms(part.computing, slices, part.norms(group), joined=self._joined_of(group))
+            look = part.device.kernels.norms_in_turns
+            yield from look(part.computing, slices, part.norms(group), joined=self._joined_of(group))
             part.tell_work(begun, f"norms {group}")
-            yield None
 
         norms = np.zeros((self.shape.components, 1))
         with self._phase("threshold"):

@@ -121,13 +121,13 @@ class CudaTensorKernels(AbstractTensorKernels):
             how = runs_within(joined, part), across
             yield from self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], warm, *how)
 
-    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> None:
+    def norms_in_turns(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> Turns:
         check_norms(self, slices, out)
         check_joined(self, len(slices), joined)
         assert self._thresholds is not None  # bound
         for start, stop in pairwise((0, *group_ends(len(slices), self.group, joined))):
             part = slice(start, stop)
-            self._thresholds.norms(stream, slices[part], out[part], runs_within(joined, part))
+            yield from self._thresholds.norms(stream, slices[part], out[part], runs_within(joined, part))
 
     def _multiply(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool) -> None:
         """One product; cuBLAS sees panels of one width and alignment always in the same way: packed, or as if they were."""

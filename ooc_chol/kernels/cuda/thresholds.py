@@ -48,12 +48,17 @@ class CudaThresholds:
             each.close()
         self._parts = {}
 
-    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, joined: Sequence[range]) -> None:
-        """Enqueue the largest singular value of each slice."""
-        s, self._is_tall = len(slices), self._is_tall_by_itself
-        values, info = self._part("values", s), self._part("info", s)
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, joined: Sequence[range]) -> Turns:
+        """Enqueue the largest singular value of each slice; the eigenvalues are a function, as in :meth:`lower`."""
+        self._is_tall = self._is_tall_by_itself
         with cupy_stream(stream):
             self._gram(stream, slices, joined)
+        yield partial(self._largest, stream, len(slices), out)
+
+    def _largest(self, stream: AbstractStream, s: int, out: Tile) -> None:
+        """Square roots of the largest eigenvalues of the first Gram matrices."""
+        values, info = self._part("values", s), self._part("info", s)
+        with cupy_stream(stream):
             self._eigen[self._order].run(stream, self._part("gram", s), values, info, vectors=False)
             cp.maximum(values[:, -1], 0.0, out=out)
             cp.sqrt(out, out=out)

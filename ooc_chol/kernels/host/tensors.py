@@ -117,7 +117,7 @@ class HostTensorKernels(AbstractTensorKernels):
         self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job, joined))
         yield None
 
-    def norms(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> None:
+    def norms_in_turns(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> Turns:
         check_norms(self, slices, out)
         check_joined(self, len(slices), joined)
 
@@ -125,6 +125,7 @@ class HostTensorKernels(AbstractTensorKernels):
             out[part] = thresholds.norms(self._together(slices[part]), runs_within(joined, part))
 
         self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job, joined))
+        yield None
 
     def _together(self, slices: Slices) -> Floats:
         """Slices one behind the other: where they are, or a copy of those that lie panel by panel."""

@@ -233,15 +233,25 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         basis, all slices are seen the other way round.
         """
         how: dict[str, Any] = {"basis": basis, "shrinkage": shrinkage, "joined": joined, "across": across}
-        for found in self.threshold_in_turns(stream, slices, lam, ranks, flags, **how):
-            if callable(found):
-                found()
-            elif found is not None:
-                found.synchronize()
+        _take(self.threshold_in_turns(stream, slices, lam, ranks, flags, **how))
 
     @abstractmethod
+    def norms_in_turns(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> Turns:
+        """Enqueue, piece by piece, what :meth:`norms` does; nothing happens before the first piece is asked for."""
+
+    @final
     def norms(self, stream: AbstractStream, slices: Slices, out: Tile, *, joined: Sequence[range] = ()) -> None:
         """Enqueue ``out[k] = ||slices[k]||_2``, float64, the largest singular value, or NaN; slices as in :meth:`threshold`."""
+        _take(self.norms_in_turns(stream, slices, out, joined=joined))
+
+
+def _take(turns: Turns) -> None:
+    """Do all pieces one after the other."""
+    for found in turns:
+        if callable(found):
+            found()
+        elif found is not None:
+            found.synchronize()
 
 
 #: A device that imputes tensors.

@@ -113,6 +113,10 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
     def reserve_events(self, count: int) -> None:
         """Make ``count`` events ahead, which its streams will record: a worker records one for each step."""
 
+    def times_ns(self, events: Sequence[AbstractEvent]) -> list[int]:
+        """Times of complete events of this device, as :meth:`AbstractEvent.time_ns` tells each."""
+        return [event.time_ns() for event in events]
+
     def take_back_events(self, events: Iterable[AbstractEvent]) -> None:
         """Take back complete events whose times nobody will ask for any more, for later runs."""
 

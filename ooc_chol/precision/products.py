@@ -44,7 +44,8 @@ def narrow_of(norms: FactorNorms, row: int, panel: Panel, allowed: float, nb: in
         # Rounding errors of different k are independent, what sums cut off is not: it has one sign.
         cut = SEEN_OF_SUM_ERROR * max(1.0, NARROW_TILES * nb / SUM_TERMS) * FP16_SUM_ERROR
         sums = np.cumsum(errors[:, order], axis=1) + np.square(cut * np.cumsum(sizes[:, order], axis=1))
-    largest = np.nan_to_num(sums.max(axis=0), nan=np.inf)
+    largest = sums.max(axis=0)
+    largest[np.isnan(largest)] = np.inf
     count = int(np.searchsorted(largest, allowed, side="right")) if allowed < np.inf else 0
     chosen = np.zeros(k0, dtype=np.bool_)
     chosen[order[:count]] = True

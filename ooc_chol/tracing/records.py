@@ -5,11 +5,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, final, overload
+from typing import NamedTuple, TypeVar, final, overload
 
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.files.inputs import input_bytes
 from ooc_chol.files.outputs import FileKind
+
+_Item = TypeVar("_Item")
 
 #: Files that a new trace may replace: the first packet of every one numbers the categories of records, from ``fetch`` on.
 TRACE_FILES = FileKind(
@@ -127,50 +129,50 @@ class TraceRecord(NamedTuple):
 
 
 @final
-class LazyRecords(Sequence[TraceRecord]):
-    """Records that are made when somebody looks at them: a run has one for each step, and few ask."""
+class LazySequence(Sequence[_Item]):
+    """Records or times that are made when somebody looks at them: a run has one for each step, and few ask."""
 
-    def __init__(self, make: Callable[[], Iterable[TraceRecord]]) -> None:
-        self._make: Callable[[], Iterable[TraceRecord]] | None = make
-        self._records: tuple[TraceRecord, ...] = ()
+    def __init__(self, make: Callable[[], Iterable[_Item]]) -> None:
+        self._make: Callable[[], Iterable[_Item]] | None = make
+        self._items: tuple[_Item, ...] = ()
 
     @property
-    def _made(self) -> tuple[TraceRecord, ...]:
+    def _made(self) -> tuple[_Item, ...]:
         make = self._make
         if make is not None:
-            self._records = tuple(make())
+            self._items = tuple(make())
             self._make = None
-        return self._records
+        return self._items
 
     @property
     def made(self) -> int | None:
         """How many there are; None as long as nobody looked at them."""
-        return None if self._make is not None else len(self._records)
+        return None if self._make is not None else len(self._items)
 
     def __repr__(self) -> str:
-        return "<records that nobody looked at>" if self.made is None else f"<{self.made} records>"
+        return "<what nobody looked at>" if self.made is None else f"<{self.made} of them>"
 
     def __len__(self) -> int:
         return len(self._made)
 
     @overload
-    def __getitem__(self, at: int) -> TraceRecord: ...
+    def __getitem__(self, at: int) -> _Item: ...
 
     @overload
-    def __getitem__(self, at: slice) -> tuple[TraceRecord, ...]: ...
+    def __getitem__(self, at: slice) -> tuple[_Item, ...]: ...
 
-    def __getitem__(self, at: int | slice) -> TraceRecord | tuple[TraceRecord, ...]:
+    def __getitem__(self, at: int | slice) -> _Item | tuple[_Item, ...]:
         return self._made[at]
 
-    def __iter__(self) -> Iterator[TraceRecord]:
+    def __iter__(self) -> Iterator[_Item]:
         return iter(self._made)
 
     def __eq__(self, other: object) -> bool:
-        return self._made == (other._made if isinstance(other, LazyRecords) else other)
+        return self._made == (other._made if isinstance(other, LazySequence) else other)
 
     def __hash__(self) -> int:
         return hash(self._made)
 
-    def __reduce__(self) -> tuple[type[tuple[TraceRecord, ...]], tuple[tuple[TraceRecord, ...]]]:
+    def __reduce__(self) -> tuple[type[tuple[_Item, ...]], tuple[tuple[_Item, ...]]]:
         """As the records themselves: what makes them stays in the process."""
         return tuple, (self._made,)

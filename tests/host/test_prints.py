@@ -23,7 +23,7 @@ from tests.inside.dense import KINDS, Execution, Problem, fresh_plan, seconds_by
 from tests.inside.ground import Bar, brief, draw_bars, shortened
 from tests.inside.precision import FP64, Escalation, Escalations, Remedy
 from tests.inside.tasks import StepKind, TileGrid
-from tests.inside.tracing import LazyRecords
+from tests.inside.tracing import LazySequence
 from tests.plan.rates import UNIT_RATES
 from tests.prints import HOSTILE, LONGEST_LINE, check_html, check_prints, classes_of, parts_of
 from tests.public import public_names
@@ -290,7 +290,7 @@ def predicted_report():
 
     links = tuple(tuple(program.link_bytes) for program in plan.programs)
     return tb.FactorReport(
-        plan, Execution(2 * plan.seconds, links, (1,), LazyRecords(forbidden), times=times), 1 + 2 * plan.seconds
+        plan, Execution(2 * plan.seconds, links, (1,), LazySequence(forbidden), times=times), 1 + 2 * plan.seconds
     )
 
 
@@ -299,7 +299,7 @@ def test_neither_line_nor_page_nor_picture_makes_records():
     assert len(repr(report)) < LONGEST_LINE and "predicted" in report._repr_html_()
     check_html(report._repr_html_())
     assert "waited for a copy" in str(report) and report.to_dict()["exposed_copy_share"] > 0
-    assert repr(report.execution.records) == "<records that nobody looked at>"
+    assert repr(report.execution.records) == "<what nobody looked at>"
 
 
 def test_seconds_by_kind_are_those_of_the_steps():

@@ -5,7 +5,7 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.tracing.analysis": ("computing_ns",),
     "ooc_chol.tracing.perfetto_packets": ("COLOURS",),
-    "ooc_chol.tracing.records": ("LazyRecords",),
+    "ooc_chol.tracing.records": ("LazySequence",),
 }
 MODULES = {
     "viewer": "ooc_chol.tracing.viewer",

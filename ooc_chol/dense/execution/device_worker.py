@@ -270,20 +270,14 @@ class DeviceWorker:
             self.operations.copy_flags_back(last)
         self._when_done(last.record(), lambda: self._tell(Drained()))
 
-    def times(self) -> list[tuple[int, int]]:
-        """When every enqueued step began and ended, in nanoseconds, once all devices are idle.
+    def ends(self) -> list[int]:
+        """When every enqueued step ended, in nanoseconds, once all devices are idle."""
+        return self.device.times_ns(self._events)
 
-        A step begins once it was enqueued, the one before it on its stream is over, and what it waited for: an event before each
-        would be half of what the enqueuing thread records.
-        """
-        ends, last = [event.time_ns() for event in self._events], dict[StreamKind, int]()
-        found = list[tuple[int, int]]()
-        for step, enqueued, end in zip(self._program.steps, self._enqueued, ends, strict=False):
-            awaited = (self._progress.event(key).time_ns() for key in step.awaits if self._is_ordered(key))
-            begun = max(enqueued, last.get(step.stream, 0), *(ends[earlier] for earlier in step.waits), *awaited)
-            found.append((min(begun, end), end))
-            last[step.stream] = end
-        return found
+    @property
+    def enqueued(self) -> list[int]:
+        """When every step was enqueued, in nanoseconds."""
+        return self._enqueued
 
     def let_go_of_events(self) -> None:
         """Give the events back to the device: no time of any device is asked for any more."""

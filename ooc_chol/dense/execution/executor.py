@@ -25,7 +25,7 @@ from ooc_chol.dense.execution.narrow_decisions import NarrowDecisions
 from ooc_chol.dense.execution.operations import AbstractOperations, BadFlagError, TileOperations
 from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
 from ooc_chol.dense.execution.progress_table import ProgressTable
-from ooc_chol.dense.execution.records import executed_records
+from ooc_chol.dense.execution.records import executed_records, spans_of
 from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.keeping import flushed
@@ -50,7 +50,7 @@ from ooc_chol.process.threads import OwnThread, start, take
 from ooc_chol.runtime.passes import reach_each_other
 from ooc_chol.runtime.shutdown import abort_all, devices_closed, driver_errors_typed
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tracing.records import LazyRecords, TraceRecord
+from ooc_chol.tracing.records import LazySequence, TraceRecord
 
 #: What performs the steps of each engine, by the name that a memory layout has for it.
 ENGINES: Mapping[str, type[AbstractOperations]] = {"native": TileOperations, "residue": ResidueOperations}
@@ -74,7 +74,8 @@ class Execution:
     locking_seconds: float = 0.0  #: Seconds of the run for which enqueuing waited until host memory was page-locked
     #: Bytes of host memory that the driver would not page-lock, so that copies went through staging buffers
     refused_bytes: int = 0
-    #: Nanoseconds at which each step began and ended, by device, in the order of its program; empty where nothing ran
+    #: Nanoseconds at which each step began and ended, by device, in the order of its program, made when somebody looks at them;
+    #: empty where nothing ran
     times: Sequence[Sequence[tuple[int, int]]] = ()
     #: Of the bytes in ``link_bytes`` those over each :class:`FileLink`, per device, as the tiers tell; empty where nothing ran
     file_bytes: tuple[tuple[int, ...], ...] = ()
@@ -300,15 +301,16 @@ def _verdict(workers: Sequence[DeviceWorker], errors: Sequence[BaseException], g
 def _summary(plan: Plan, workers: Sequence[DeviceWorker], run: _Ended) -> Execution:
     """Gather what the workers counted."""
     began = run.began
-    times = [worker.times() for worker in workers]
+    ends = [worker.ends() for worker in workers]
     for worker in workers:
         worker.let_go_of_events()
-    ended = max((end for spans in times for _, end in spans), default=began)
+    ended = max((max(of_device) for of_device in ends if of_device), default=began)
+    times = LazySequence(partial(spans_of, plan, [worker.enqueued for worker in workers], ends))
     return Execution(
         (ended - began) / 1e9,
         link_bytes=tuple(tuple(worker.link_bytes) for worker in workers),
         peak_bytes=tuple(program.peak_resident for program in plan.programs),
-        records=LazyRecords(partial(executed_records, plan, times)),
+        records=LazySequence(partial(executed_records, plan, times)),
         norms=_norms_of(workers),
         probed=run.probed,
         probing_seconds=run.probing_seconds,

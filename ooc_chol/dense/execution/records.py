@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import Program, Step
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.tasks.operations import STREAM_NAMES, Gemm, Link, Potrf, Product, StepKind, Syrk, Trsm, step_key
+from ooc_chol.tasks.operations import STREAM_NAMES, Gemm, Link, Potrf, Product, StepKind, StreamKind, Syrk, Trsm, step_key
 from ooc_chol.tracing.records import StreamRole, TraceRecord
 
 _KINDS = {
@@ -93,6 +93,25 @@ def step_record(position: int, step: Step, device: str, times: tuple[int, int], 
         role=STREAM_ROLES[STREAM_NAMES[step.stream]],
         work=_WORK.get(type(step.operation), ""),
     )
+
+
+def spans_of(plan: Plan, enqueued: Sequence[Sequence[int]], ends: Sequence[Sequence[int]]) -> Iterator[list[tuple[int, int]]]:
+    """When every enqueued step of each device began and ended, by when it was enqueued and ended.
+
+    A step begins once it was enqueued, the one before it on its stream is over, and what it waited for: an event before each
+    would be half of what the enqueuing thread records.
+    """
+    writers = find_writers(plan.devices, plan.programs)
+    by_name = dict(zip(plan.devices, ends, strict=True))
+    for program, from_host, own in zip(plan.programs, enqueued, ends, strict=True):
+        found, last = list[tuple[int, int]](), dict[StreamKind, int]()
+        for step, begun, end in zip(program.steps, from_host, own, strict=False):
+            awaited = (writers[key] for key in step.awaits if key in writers)  # tiles that were given have no writer
+            others = (by_name[device][position] for device, position in awaited)
+            begun = max(begun, last.get(step.stream, 0), *(own[earlier] for earlier in step.waits), *others)
+            found.append((min(begun, end), end))
+            last[step.stream] = end
+        yield found
 
 
 def executed_records(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[TraceRecord]:

@@ -116,6 +116,11 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self.spare_events.clear()
         del kept[MOST_SPARE_EVENTS:]
 
+    def times_ns(self, events: Sequence[AbstractEvent]) -> list[int]:
+        """In half the time of asking them one by one: a run has thousands."""
+        base, base_ns, apart = self._base.ptr, self._base_ns, _runtime.eventElapsedTime
+        return [base_ns + int(1e6 * apart(base, event.event.ptr)) for event in events]  # type: ignore[attr-defined]
+
     def host_time_ns(self, event: Any) -> int:
         """Completion of ``event`` on the host's clock; resolution about a microsecond in runs of some seconds."""
         return self._base_ns + int(1e6 * cp.cuda.get_elapsed_time(self._base, event))

@@ -331,7 +331,9 @@ class HostDevice(AbstractDevice[KernelSetT_co]):
     def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         _host(stream).enqueue(lambda: tier.read_stored(index, target.reshape(-1)))
 
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
+    def copy_out(
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, *, largest: int | None = None
+    ) -> None:
         _host(stream).enqueue(lambda: tier.write(index, tile))
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:

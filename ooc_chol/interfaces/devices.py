@@ -152,8 +152,13 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         """Enqueue: read the stored bytes of block ``index`` of ``tier``, of a format narrower than FP64, into ``target``."""
 
     @abstractmethod
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
-        """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
+    def copy_out(
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, *, largest: int | None = None
+    ) -> None:
+        """Enqueue: write ``tile`` to block ``index`` of ``tier``.
+
+        ``largest`` is where the device holds the largest magnitude of the tile, or what rounds to it; else that is looked for.
+        """
 
     def copy_all_in(self, stream: AbstractStream, tier: AbstractTier, tiles: Sequence[Tile]) -> None:
         """Read blocks (0, 0), (1, 0) and so on of ``tier`` into tiles: enqueued, or all read when this returns.

@@ -29,8 +29,13 @@ class AbstractStorageKernels(AbstractDeviceKernels):
     """Kernels of a device that widens and rounds blocks of narrow formats itself, on their way from and to a tier."""
 
     @abstractmethod
-    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
-        """Enqueue: write what ``fmt`` stores of a tile to a device address."""
+    def encode(
+        self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int, *, largest: int | None = None
+    ) -> None:
+        """Enqueue: write what ``fmt`` stores of a tile to a device address.
+
+        ``largest`` is where its largest magnitude is, before or after rounding, if that is known.
+        """
 
     @abstractmethod
     def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:

@@ -45,28 +45,37 @@ class MeasuredProducts:
         self._floors = _SUBNORMAL * grid.nb * np.sqrt(np.maximum(norms.largest, 0.0))
         self._forms: list[list[NDArray[np.bool_]]] = [[] for _ in range(grid.nt)]
 
-    def learn(self, row: int, first: int, measured: NDArray[np.float64]) -> None:
-        """Take the measured numbers of final tiles ``(row, first)`` and to its right, :data:`NORM_COLUMNS` each."""
-        tiles, columns = FactorNorms.of_tiles(measured, self._grid.size(row))
-        span = slice(first, first + len(measured))
-        self._norms.tiles[row, span] = _rounded_up(np.hypot(tiles, self._floors[row]))
-        self._norms.columns[row, span] = _rounded_up(columns)
+    def learn(self, rows: Sequence[int], first: int, measured: NDArray[np.float64]) -> None:
+        """Take the measured numbers of final tiles of some rows: of each (row, first) and those to its right.
 
-    def forms(self, number: int, row: int) -> NDArray[np.bool_]:
-        """For each tile column before panel ``number`` whether ``row``'s products there run in FP16, by norms to its left."""
-        of_row = self._forms[row]
-        while len(of_row) <= number:
-            of_row.append(self._decide(self._panels[len(of_row)], row))
-        return of_row[number]
+        ``measured`` is (rows, tiles, NORM_COLUMNS).
+        """
+        which, (_, count, numbers) = np.array(rows, np.intp), measured.shape
+        heights = np.repeat([self._grid.size(row) for row in rows], count)
+        tiles, columns = (each.reshape(-1, count) for each in FactorNorms.of_tiles(measured.reshape(-1, numbers), heights))
+        span = slice(first, first + count)
+        self._norms.tiles[which, span] = _rounded_up(np.hypot(tiles, self._floors[which, np.newaxis]))
+        self._norms.columns[which, span] = _rounded_up(columns)
 
-    def _decide(self, panel: Panel, row: int) -> NDArray[np.bool_]:
-        stop = panel.k0 + panel.width
-        if row < stop or not panel.k0:
-            return np.zeros(panel.k0, dtype=np.bool_)
-        allowed = (self._of_row[row] - self._taken[row]) / (row - panel.k0)
-        chosen, errors = narrow_of(self._norms, row, panel, allowed, self._grid.nb)
-        self._taken[row] += errors
-        return chosen
+    def forms(self, number: int, row: int, beside: Sequence[int] = ()) -> NDArray[np.bool_]:
+        """For each tile column before panel ``number`` whether ``row``'s products there run in FP16, by norms to its left.
+
+        Rows ``beside`` it, whose norms are known as well, are decided with it, which takes little longer than one.
+        """
+        for at in range(len(self._forms[row]), number + 1):
+            self._decide(self._panels[at], [each for each in (row, *beside) if len(self._forms[each]) == at])
+        return self._forms[row][number]
+
+    def _decide(self, panel: Panel, rows: Sequence[int]) -> None:
+        """Decide a panel of some rows, of which all panels before are decided."""
+        below = [row for row in rows if row >= panel.k0 + panel.width and panel.k0]
+        for row in set(rows).difference(below):
+            self._forms[row].append(np.zeros(panel.k0, dtype=np.bool_))
+        if below:
+            allowed = [(self._of_row[row] - self._taken[row]) / (row - panel.k0) for row in below]
+            for row, chosen, errors in zip(below, *narrow_of(self._norms, below, panel, allowed, self._grid.nb), strict=True):
+                self._taken[row] += errors
+                self._forms[row].append(chosen)
 
     @property
     def share(self) -> float:

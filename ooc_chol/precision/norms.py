@@ -154,10 +154,13 @@ class FactorNorms:
         """Norms and largest column norms, from above, of some tiles as kernels measured them."""
         return rows[:, 0], np.minimum(rows[:, 0], LARGEST_ROUNDED * np.sqrt(heights) * rows[:, 4])
 
-    def squared_errors(self, row: int, columns: slice, stop: int) -> NDArray[np.float64]:
-        """Squared errors of products ``L[row, k] @ L[j, k].T`` in FP16, for the ``columns`` j and k before ``stop``."""
-        left_column, right_column = self.columns[row, :stop], self.columns[columns, :stop]
-        left, right = self.tiles[row, :stop], self.tiles[columns, :stop]
+    def squared_errors(self, row: int | NDArray[np.intp], columns: slice, stop: int) -> NDArray[np.float64]:
+        """Squared errors of products ``L[row, k] @ L[j, k].T`` in FP16, for the ``columns`` j and k before ``stop``.
+
+        Their axes are the last two; those of ``row``, where it is an array, come first.
+        """
+        left_column, right_column = self.columns[row, np.newaxis, :stop], self.columns[columns, :stop]
+        left, right = self.tiles[row, np.newaxis, :stop], self.tiles[columns, :stop]
         squares = np.square(left * right_column) + np.square(left_column * right)
         return FP16.unit_roundoff**2 / 3.0 * squares
 

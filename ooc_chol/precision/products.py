@@ -10,6 +10,7 @@ FP16 is decided by measured norms (:mod:`ooc_chol.precision.measured_products`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -30,26 +31,31 @@ FP16_SUM_ERROR = SUM_TERMS / 16 * 2.0**-24
 SEEN_OF_SUM_ERROR = 0.18
 
 
-def narrow_of(norms: FactorNorms, row: int, panel: Panel, allowed: float, nb: int) -> tuple[NDArray[np.bool_], float]:
-    """Choose which of ``row``'s products with the columns of ``panel`` and tile columns before it run in FP16: the smallest ones.
+def narrow_of(
+    norms: FactorNorms, rows: Sequence[int], panel: Panel, allowed: Sequence[float], nb: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Choose which products of each row with the columns of ``panel`` and tile columns before it run in FP16: the smallest ones.
 
-    One choice for all columns, which are multiplied at once: the squared error of each tile is at most ``allowed``. Returns the
-    squared errors of all tiles together, too.
+    One choice for all columns, which are multiplied at once: the squared error of each tile is at most what is ``allowed`` for
+    its row. Returns the squared errors of all tiles of a row together, too. What is chosen for a row depends on no other one.
     """
     k0, columns = panel.k0, slice(panel.k0, panel.k0 + panel.width)
+    which, limits = np.array(rows, np.intp), np.array(allowed, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # of norms whose squares are no numbers
-        errors = norms.squared_errors(row, columns, k0)
-        sizes = norms.tiles[row, :k0] * norms.tiles[columns, :k0]
-        order = np.argsort(errors.max(axis=0), kind="stable")
+        errors = norms.squared_errors(which, columns, k0)
+        sizes = norms.tiles[which, np.newaxis, :k0] * norms.tiles[columns, :k0]
+        order = np.argsort(errors.max(axis=1), axis=1, kind="stable")[:, np.newaxis]
         # Rounding errors of different k are independent, what sums cut off is not: it has one sign.
         cut = SEEN_OF_SUM_ERROR * max(1.0, NARROW_TILES * nb / SUM_TERMS) * FP16_SUM_ERROR
-        sums = np.cumsum(errors[:, order], axis=1) + np.square(cut * np.cumsum(sizes[:, order], axis=1))
-    largest = sums.max(axis=0)
-    largest[np.isnan(largest)] = np.inf
-    count = int(np.searchsorted(largest, allowed, side="right")) if allowed < np.inf else 0
-    chosen = np.zeros(k0, dtype=np.bool_)
-    chosen[order[:count]] = True
-    return chosen, float(sums[:, count - 1].sum()) if count else 0.0
+        sums = np.cumsum(np.take_along_axis(errors, order, axis=2), axis=2)
+        sums += np.square(cut * np.cumsum(np.take_along_axis(sizes, order, axis=2), axis=2))
+        # They grow with k; what is no number is above all limits.
+        counts = np.count_nonzero(sums.max(axis=1) <= limits[:, np.newaxis], axis=1)
+    counts[~(limits < np.inf)] = 0
+    chosen = np.zeros((len(which), k0), dtype=np.bool_)
+    np.put_along_axis(chosen, order[:, 0], np.arange(k0) < counts[:, np.newaxis], axis=1)
+    taken = np.where(counts[:, np.newaxis], sums[np.arange(len(which)), :, counts - 1], 0.0)
+    return chosen, np.cumsum(taken, axis=1)[:, -1]
 
 
 @lru_cache(maxsize=8)
@@ -59,6 +65,7 @@ def expected_share(precision: PrecisionMap, norms: FactorNorms, width: int) -> f
     limit = PRODUCTS_PART * precision.within / safety_factor(PROBES) * precision.norms.total / grid.nt
     for k0 in range(0, grid.nt, width):
         panel = Panel(k0, min(width, grid.nt - k0), 1)
-        for row in range(k0 + panel.width, grid.nt) if k0 else ():
-            narrow += int(narrow_of(norms, row, panel, limit * limit, grid.nb)[0].sum()) * panel.width
+        rows = range(k0 + panel.width, grid.nt)
+        if k0 and rows:
+            narrow += int(narrow_of(norms, rows, panel, [limit * limit] * len(rows), grid.nb)[0].sum()) * panel.width
     return narrow / max(1, grid.nt * (grid.nt - 1) * (grid.nt - 2) // 6)

@@ -91,6 +91,27 @@ def test_encode_and_widen_make_the_bytes_and_tiles_of_the_host(bench, kind, fmt)
 
 
 @pytest.mark.parametrize("fmt", NARROW, ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_largest_entry_before_rounding_gives_the_same_bytes(bench, kind, fmt):
+    import cupy as cp
+
+    device, (stream, _) = bench
+    rng = np.random.default_rng(5)
+    tiles = [KINDS[kind](rng, shape, fmt) for shape in SHAPES]
+    for digits in range(2, 15):  # mantissas to both sides of where a format rounds up to the next power of two
+        tiles.append(1e-3 * rng.random((9, 7)))
+        tiles[-1][3, 4] = 8.0 - 2.0 ** (3 - digits)
+    for before in tiles:
+        tile, wanted = on_device(before), stored_bytes(rounded(before, fmt), fmt)
+        stored, norms = cp.full(wanted.size, 0xAA, dtype=np.uint8), device.kernels.create_norms(1)
+        cp.cuda.Device().synchronize()
+        device.kernels.finish(stream, tile, fmt, norms, FinalTile(0, False))
+        device.kernels.encode(stream, tile, fmt, stored.data.ptr, largest=norms.largest(0))
+        stream.synchronize()
+        assert np.array_equal(stored.get(), wanted)
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("bad", [[np.nan], [np.inf, -np.inf], [np.nan, -np.inf]])
 def test_what_is_no_number_stays_so(bench, fmt, bad):
     import cupy as cp
@@ -122,7 +143,7 @@ def test_a_tile_at_any_multiple_of_eight_bytes(bench, fmt):
     norms = device.kernels.create_norms(1)
     cp.cuda.Device().synchronize()
     device.kernels.finish(stream, tile, fmt, norms, FinalTile(0, False))
-    device.kernels.encode(stream, tile, fmt, stored.data.ptr)
+    device.kernels.encode(stream, tile, fmt, stored.data.ptr, largest=norms.largest(0))
     device.kernels.widen(stream, stored.data.ptr, fmt, out)
     norms.copy_back(stream)
     stream.synchronize()

@@ -164,9 +164,11 @@ class WrappedDevice(AbstractDevice[Any]):
         if not self._fails("copy stored", stream):
             self.real.copy_stored(_real(stream), tier, index, target)
 
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
+    def copy_out(
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, *, largest: int | None = None
+    ) -> None:
         if not self._fails("copy out", stream):
-            self.real.copy_out(_real(stream), tile, tier, index)
+            self.real.copy_out(_real(stream), tile, tier, index, largest=largest)
 
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         return self.real.wrote(tier, index, _real(event))

@@ -104,7 +104,7 @@ def test_a_widened_tile_is_in_the_file_alone(tmp_path):
 class InPlaceDevice(HostDevice):
     """Writes tiles where they lie, and says so, as a GPU does with page-locked memory."""
 
-    def copy_out(self, stream, tile, tier, index):
+    def copy_out(self, stream, tile, tier, index, *, largest=None):
         def copy():
             view = tier.view(index)
             if view is None:

@@ -83,7 +83,7 @@ def learn_panel(choice, panel, rows, grid):
     """Numbers that a run tells as a panel has become final."""
     for i in range(panel.k0, grid.nt):
         first, count = grid.packed(i, panel.k0), min(panel.width, i + 1 - panel.k0)
-        choice.learn(i, panel.k0, rows[first : first + count])
+        choice.learn([i], panel.k0, rows[np.newaxis, first : first + count])
 
 
 def decided(precision, rows, width) -> MeasuredProducts:
@@ -177,14 +177,17 @@ def test_the_smallest_products_are_narrow_and_no_tile_takes_more_than_it_may(see
     tiles = np.tril(10.0 ** rng.uniform(-6, 0, (nt, nt)) * (rng.random((nt, nt)) > 0.1))
     norms, panel, allowed = FactorNorms(tiles, 0.5 * tiles), Panel(6, width, 1), 10.0**decades
     columns = slice(panel.k0, panel.k0 + panel.width)
-    chosen, errors = narrow_of(norms, row, panel, allowed, 64)
+    rows, limits = [9, row, 10], [1e3 * allowed, allowed, 0.0]  # those beside it change nothing
+    (_, chosen, _), (_, errors, _) = narrow_of(norms, rows, panel, limits, 64)
+    (alone,), _ = narrow_of(norms, [row], panel, [allowed], 64)
+    assert np.array_equal(alone, chosen)
     squares = norms.squared_errors(row, columns, panel.k0)
     assert chosen.shape == (panel.k0,)
     assert np.all(squares[:, chosen].sum(axis=1) <= allowed)
     assert squares[:, chosen].sum() <= errors * (1 + 1e-12) <= allowed * width * (1 + 2e-12)
     largest = squares.max(axis=0)
     assert largest[chosen].max(initial=0.0) <= largest[~chosen].min(initial=np.inf)
-    more, _ = narrow_of(norms, row, panel, 10 * allowed, 64)
+    (more,), _ = narrow_of(norms, [row], panel, [10 * allowed], 64)
     assert np.all(more >= chosen)
 
 
@@ -192,7 +195,7 @@ def test_the_smallest_products_are_narrow_and_no_tile_takes_more_than_it_may(see
 def test_norms_that_are_no_numbers_are_of_no_product_in_fp16(bad):
     tiles = np.tril(np.full((4, 4), 1e-3))
     tiles[3, 1] = bad
-    chosen, errors = narrow_of(FactorNorms(tiles, tiles), 3, Panel(2, 1, 1), 1.0, 64)
+    (chosen,), (errors,) = narrow_of(FactorNorms(tiles, tiles), [3], Panel(2, 1, 1), [1.0], 64)
     assert chosen.tolist() == [True, False] and errors < 1.0
 
 
@@ -274,6 +277,24 @@ def test_norms_count_as_the_next_eighth_of_a_power_of_two():
 
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("threshold", [1e-4, 1e-6])
+def test_rows_decided_together_choose_as_alone(threshold, width):
+    precision = precision_of(covariance(768, 0.05), 32, threshold)
+    grid, rows = precision.grid, measured(factor(768, 0.05), precision.grid)
+    alone, panels = decided(precision, rows, width), panels_of(grid.nt, width)
+    together, rng = MeasuredProducts(precision, panels), np.random.default_rng(0)
+    for number, panel in enumerate(panels):
+        for row in range(panel.k0, grid.nt):
+            together.forms(number, row, [each for each in range(row + 1, grid.nt) if rng.random() < 0.5])
+        below = range(panel.k0 + panel.width, grid.nt)
+        each = [slice(first := grid.packed(i, panel.k0), first + panel.width) for i in below]
+        if each:
+            together.learn(below, panel.k0, np.stack([rows[part] for part in each]))
+        learn_panel(together, panel, rows, grid)
+    assert np.array_equal(together.products(), alone.products()) and alone.share > 0.0
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("threshold", [1e-4, 1e-6])
 def test_panels_asked_at_the_end_choose_as_in_turn(threshold, width):
     """As on resuming, where all that is given is learned first, and rows ask for the panels of the rest alone."""
     precision = precision_of(covariance(768, 0.05), 32, threshold)
@@ -282,7 +303,7 @@ def test_panels_asked_at_the_end_choose_as_in_turn(threshold, width):
     at_end = MeasuredProducts(precision, panels)
     for i, j in grid.tiles():
         at = grid.packed(i, j)
-        at_end.learn(i, j, rows[at : at + 1])
+        at_end.learn([i], j, rows[np.newaxis, at : at + 1])
     for row in reversed(range(grid.nt)):
         last = next(number for number, panel in enumerate(panels) if row < panel.k0 + panel.width)
         at_end.forms(last, row)

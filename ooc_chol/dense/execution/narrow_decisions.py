@@ -13,6 +13,9 @@ from ooc_chol.precision.measured_products import MeasuredProducts
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.panels import Panel
 
+#: Rows below one that are decided with it where their norms are there.
+_BESIDE = 16
+
 
 @final
 class NarrowDecisions:
@@ -37,7 +40,7 @@ class NarrowDecisions:
         if norms is not None:
             for i, j in sorted(given):
                 at = precision.grid.packed(i, j)
-                self.products.learn(i, j, norms[at : at + 1])
+                self.products.learn([i], j, norms[np.newaxis, at : at + 1])
         self._given = {(i, self._number[j]) for i, j in given}
 
     def last_column(self, tile: tuple[int, int]) -> Panel | None:
@@ -59,17 +62,32 @@ class NarrowDecisions:
         panel = self._panels[number]
         if ks.start >= panel.k0 or row < panel.k0 + panel.width:
             return [False] * len(ks)
-        for each in (row, *range(panel.k0, panel.k0 + panel.width)):
-            if self._known[each] < number:
-                self._learn(each, number)
-        found: list[bool] = self.products.forms(number, row)[ks.start : ks.stop].tolist()
+        late = [each for each in (row, *range(panel.k0, panel.k0 + panel.width)) if self._known[each] < number]
+        beside: list[int] = []
+        if late:
+            last = min(row + _BESIDE, len(self._known) - 1)
+            beside = [each for each in range(row + 1, last + 1) if self._is_complete(each, number)]
+            self._learn([*late, *beside], number)
+        found: list[bool] = self.products.forms(number, row, beside)[ks.start : ks.stop].tolist()
         return found
 
-    def _learn(self, row: int, number: int) -> None:
-        """Take in the norms of a row's tiles in all panels before one."""
-        for before in range(self._known[row], number):
-            if (row, before) not in self._given:
-                event, read = self._sent.pop((row, before))
-                event.synchronize()
-                self.products.learn(row, self._panels[before].k0, read())
-        self._known[row] = number
+    def _is_complete(self, row: int, number: int) -> bool:
+        """Tell whether the norms of a row's tiles in the panel before are the next to be taken in, and are there."""
+        if self._known[row] != number - 1:
+            return False
+        sent = self._sent.get((row, number - 1))
+        return (row, number - 1) in self._given if sent is None else sent[0].query()
+
+    def _learn(self, rows: Sequence[int], number: int) -> None:
+        """Take in the norms of some rows' tiles in all panels before one."""
+        for before in range(min(self._known[row] for row in rows), number):
+            found = {}
+            for row in rows:
+                if self._known[row] <= before and (row, before) not in self._given:
+                    event, read = self._sent.pop((row, before))
+                    event.synchronize()
+                    found[row] = read()
+            if found:
+                self.products.learn([*found], self._panels[before].k0, np.stack([*found.values()]))
+        for row in rows:
+            self._known[row] = number

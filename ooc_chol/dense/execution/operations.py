@@ -38,6 +38,10 @@ class Finisher:
         which = FinalTile(self._precision.grid.packed(*index), index[0] == index[1])
         self._kernels.finish(stream, tile, self._precision.format_of(index), self._norms, which)
 
+    def largest(self, index: Index) -> int | None:
+        """Where the device has the largest magnitude of a final tile."""
+        return self._norms.largest(self._precision.grid.packed(*index))
+
     def send(self, stream: AbstractStream, first: int, count: int) -> None:
         """Enqueue the way of what was measured of some packed tiles to the host."""
         self._norms.copy_rows(stream, first, count)
@@ -155,7 +159,8 @@ class AbstractOperations(ABC):
 
     def _write(self, step: Step, work: Store, stream: AbstractStream) -> int:
         tile = self.tile(work.place, step.tile)
-        self._device.copy_out(stream, tile, self._store, step.tile)
+        largest = None if self.finisher is None else self.finisher.largest(step.tile)
+        self._device.copy_out(stream, tile, self._store, step.tile, largest=largest)
         self._keep(work.place, step.tile, stream)
         if self.probed is not None:  # each tile leaves once, and keeps its place until then: nothing waits for this product
             self.probed.add(stream, tile, range(step.tile[0], step.tile[0] + 1), step.tile[1])

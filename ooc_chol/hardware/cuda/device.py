@@ -269,14 +269,16 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         buffers[0] = buffer, stream.record()
         buffers.rotate(-1)
 
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
+    def copy_out(
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, *, largest: int | None = None
+    ) -> None:
         """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
 
         For a narrow format a kernel writes what is stored of the tile to the stream's buffer on the device first.
         """
         fmt, cupy_stream = tier.format_of(index), cuda_stream(stream).stream
         if fmt.dtype != tile.dtype:
-            self._copy_narrow_out(stream, tile, tier, index, fmt)
+            self._copy_narrow_out(stream, tile, tier, index, fmt, largest)
             return
         if (address := self._on_device(tier, index)) is not None:
             _runtime.memcpyAsync(address, tile.data.ptr, tile.nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
@@ -292,21 +294,27 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._on_host(cupy_stream, lambda: tier.written(index))
 
     def _copy_narrow_out(
-        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, fmt: PrecisionFormat
+        self,
+        stream: AbstractStream,
+        tile: Tile,
+        tier: AbstractTier,
+        index: BlockIndex,
+        fmt: PrecisionFormat,
+        largest: int | None,
     ) -> None:
         storage, nbytes, cupy_stream = self._storage(index, fmt, tile), fmt.stored_bytes(tile.size), cuda_stream(stream).stream
         if (address := self._here(tier, index)) is not None:
-            storage.encode(stream, tile, fmt, address)
+            storage.encode(stream, tile, fmt, address, largest=largest)
             return
         buffer = self._narrow.of(stream, nbytes)
         if (address := self._on_device(tier, index)) is not None:
-            storage.encode(stream, tile, fmt, buffer)
+            storage.encode(stream, tile, fmt, buffer, largest=largest)
             _runtime.memcpyAsync(address, buffer, nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
             return
         stored = self._stored_in_place(tier, index)
         target = self._stage(stream, nbytes) if stored is None else stored
         # The kernel and the copy, and all later uses of the two buffers, are in the order of this stream.
-        storage.encode(stream, tile, fmt, buffer)
+        storage.encode(stream, tile, fmt, buffer, largest=largest)
         copy_bytes(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream, self._locked.cuts(tier, target))
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))

@@ -48,6 +48,9 @@ class CudaNorms(AbstractTileNorms):
         """Device address of the row of tile ``packed``."""
         return int(self._device.ptr) + _ROW_BYTES * packed
 
+    def largest(self, packed: int) -> int:
+        return self.row(packed) + 8 * _LARGEST
+
     def copy_back(self, stream: AbstractStream) -> None:
         address, kind = self._mirror.ctypes.data, _runtime.memcpyDeviceToHost
         _runtime.memcpyAsync(address, self._device.ptr, self._size, kind, cupy_stream(stream).ptr)
@@ -125,13 +128,19 @@ class FormatKernels:
         for name in ("largest_of_stack", "measure_stack"):
             self._functions[name](grid, (_THREADS,), arguments, stream=cupy_stream(stream))
 
-    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
-        """Write what ``fmt`` stores of a tile."""
-        entries, largest, behind = np.int64(tile.size), 0, 0
-        if fmt.top is not None:
-            largest, behind = self._place(stream), address + fmt.scale_offset(tile.size)
-            _runtime.memsetAsync(largest, 0, 8, cupy_stream(stream).ptr)
-            self._launch("largest_magnitude", stream, tile, tile.data.ptr, entries, largest)
+    def encode(
+        self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int, *, largest: int | None = None
+    ) -> None:
+        """Write what ``fmt`` stores of a tile; its exponent is the same by the largest entry before rounding and after."""
+        entries, behind = np.int64(tile.size), 0
+        if fmt.top is None:
+            largest = 0
+        else:
+            behind = address + fmt.scale_offset(tile.size)
+            if largest is None:
+                largest = self._place(stream)
+                _runtime.memsetAsync(largest, 0, 8, cupy_stream(stream).ptr)
+                self._launch("largest_magnitude", stream, tile, tile.data.ptr, entries, largest)
         self._launch(f"encode_{fmt.name}", stream, tile, tile.data.ptr, entries, address, largest, behind)
 
     def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:

@@ -204,8 +204,10 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
     ) -> None:
         self._bound_formats().finish(stream, l_ij, fmt, norms, index)
 
-    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
-        self._bound_formats().encode(stream, tile, fmt, address)
+    def encode(
+        self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int, *, largest: int | None = None
+    ) -> None:
+        self._bound_formats().encode(stream, tile, fmt, address, largest=largest)
 
     def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
         self._bound_formats().widen(stream, address, fmt, tile)

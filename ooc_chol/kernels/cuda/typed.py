@@ -226,7 +226,9 @@ class TypedCudaKernels(AbstractKernelSet, AbstractStorageKernels):
     ) -> None:
         self._refuse()
 
-    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
+    def encode(
+        self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int, *, largest: int | None = None
+    ) -> None:
         self._refuse()
 
     def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:

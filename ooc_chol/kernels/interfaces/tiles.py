@@ -72,6 +72,10 @@ class AbstractTileNorms(ABC):
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
         """These rows as of the last copy that is complete."""
 
+    def largest(self, packed: int) -> int | None:
+        """Where a device that rounds stored tiles itself finds the largest magnitude of tile ``packed``; None on others."""
+        return None
+
     @abstractmethod
     def values(self) -> NDArray[np.float64]:
         """The ``(n_tiles, len(NORM_COLUMNS))`` array, of all work that is complete; zero for a tile that is not final here."""

@@ -102,7 +102,10 @@ def test_the_largest_entry_before_rounding_gives_the_same_bytes(bench, kind, fmt
         tiles.append(1e-3 * rng.random((9, 7)))
         tiles[-1][3, 4] = 8.0 - 2.0 ** (3 - digits)
     for before in tiles:
-        tile, wanted = on_device(before), stored_bytes(rounded(before, fmt), fmt)
+        after = rounded(before, fmt)
+        if not np.isfinite(after).all():  # entries of 1e308 round to infinity, for which no exponent is right
+            continue
+        tile, wanted = on_device(before), stored_bytes(after, fmt)
         stored, norms = cp.full(wanted.size, 0xAA, dtype=np.uint8), device.kernels.create_norms(1)
         cp.cuda.Device().synchronize()
         device.kernels.finish(stream, tile, fmt, norms, FinalTile(0, False))

@@ -40,22 +40,23 @@ def narrow_of(
     its row. Returns the squared errors of all tiles of a row together, too. What is chosen for a row depends on no other one.
     """
     k0, columns = panel.k0, slice(panel.k0, panel.k0 + panel.width)
-    which, limits = np.array(rows, np.intp), np.array(allowed, np.float64)
+    which, limits = np.array(rows, np.intp), np.array(allowed, np.float64)[:, np.newaxis]
     with np.errstate(over="ignore", invalid="ignore"):  # of norms whose squares are no numbers
         errors = norms.squared_errors(which, columns, k0)
         sizes = norms.tiles[which, np.newaxis, :k0] * norms.tiles[columns, :k0]
-        order = np.argsort(errors.max(axis=1), axis=1, kind="stable")[:, np.newaxis]
+        at = np.arange(len(which))[:, np.newaxis]
+        order = errors.max(axis=1).argsort(axis=1, kind="stable")
         # Rounding errors of different k are independent, what sums cut off is not: it has one sign.
         cut = SEEN_OF_SUM_ERROR * max(1.0, NARROW_TILES * nb / SUM_TERMS) * FP16_SUM_ERROR
-        sums = np.cumsum(np.take_along_axis(errors, order, axis=2), axis=2)
-        sums += np.square(cut * np.cumsum(np.take_along_axis(sizes, order, axis=2), axis=2))
+        cut_off = cut * sizes[at, :, order].cumsum(axis=1)
+        sums = errors[at, :, order].cumsum(axis=1)  # (rows, k, columns), as k is chosen
+        sums += cut_off * cut_off
         # They grow with k; what is no number is above all limits.
-        counts = np.count_nonzero(sums.max(axis=1) <= limits[:, np.newaxis], axis=1)
-    counts[~(limits < np.inf)] = 0
+        counts = ((sums.max(axis=2) <= limits) & (limits < np.inf)).sum(axis=1)
     chosen = np.zeros((len(which), k0), dtype=np.bool_)
-    np.put_along_axis(chosen, order[:, 0], np.arange(k0) < counts[:, np.newaxis], axis=1)
-    taken = np.where(counts[:, np.newaxis], sums[np.arange(len(which)), :, counts - 1], 0.0)
-    return chosen, np.cumsum(taken, axis=1)[:, -1]
+    chosen[at, order] = np.arange(k0) < counts[:, np.newaxis]
+    taken = np.where(counts[:, np.newaxis], sums[at[:, 0], counts - 1], 0.0)
+    return chosen, taken.cumsum(axis=1)[:, -1]
 
 
 @lru_cache(maxsize=8)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.shared.pictures import PictureFiles, check_picture, new_figure, require_matplotlib
+from ooc_chol.apps.shared.pictures import PictureFiles, new_figure, require_matplotlib
 
 _FILES = PictureFiles("impute", dpi=100)
 #: Slices of a picture where nobody says which.
@@ -17,6 +16,7 @@ _SHOWN = 4
 
 #: Files that a new picture may replace.
 PICTURES = _FILES.kind
+save_figure = _FILES.write
 
 
 def slices_figure(
@@ -52,15 +52,6 @@ def slices_figure(
         axes.set_title(name)
     figure.suptitle(title)
     return figure
-
-
-def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
-    """Write a figure to a file, which appears complete or not at all.
-
-    Raises ``ValueError`` and ``OSError``.
-    """
-    check_picture(path)
-    _FILES.write(figure, path, replace=replace)
 
 
 def _some(mask: NDArray[np.bool_]) -> list[int]:

@@ -24,7 +24,8 @@ class PictureFiles:
         self.kind = tb.FileKind(f"picture of ooc-chol {application}", self._mark.encode(), anywhere=True)
 
     def write(self, figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Write a figure of Matplotlib to a file of a known format, which appears complete or not at all."""
+        """Write a figure of Matplotlib to a file, which appears complete or not at all. Raises ``ValueError`` and ``OSError``."""
+        check_picture(path)
         form = Path(path).suffix[1:].lower()
         marked = {"metadata": {_MARKED_IN[form]: self._mark}} if form in _MARKED_IN else {}
         with tb.output_file(path, kind=self.kind, replace=replace) as part, part.open("wb") as stream:

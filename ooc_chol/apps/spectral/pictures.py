@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.shared.pictures import PictureFiles, check_picture, new_figure, require_matplotlib
+from ooc_chol.apps.shared.pictures import PictureFiles, new_figure, require_matplotlib
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.eigenpairs import lowest_eigenpairs
@@ -18,6 +17,7 @@ from ooc_chol.apps.spectral.solving.lowest import SolverOptions
 _FILES = PictureFiles("spectral")
 #: Files that a new picture may replace.
 PICTURES = _FILES.kind
+save_figure = _FILES.write
 
 #: Most edges that are all drawn; of more, those that are cut are, and vertices.
 MOST_EDGES = 300_000
@@ -98,15 +98,6 @@ def spectral_coordinates(graph: Graph, **solver: Any) -> NDArray[np.float64]:
         drawn = _unit_square(graph.subgraph(own) if len(members) > 1 else graph, SolverOptions(**solver))
         places[own] = corner + np.sqrt(len(own)) * drawn
     return places
-
-
-def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
-    """Write a figure to a file, which appears complete or not at all.
-
-    Raises ``ValueError`` and ``OSError``.
-    """
-    check_picture(path)
-    _FILES.write(figure, path, replace=replace)
 
 
 def part_colours(count: int) -> NDArray[np.float64]:

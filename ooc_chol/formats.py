@@ -107,13 +107,13 @@ COMPLEX64 = PrecisionFormat("complex64", 8, 24, is_complex=True)
 TYPES: dict[str, PrecisionFormat] = {fmt.dtype.name: fmt for fmt in (FP64, FP32, COMPLEX128, COMPLEX64)}
 
 
-def type_named(dtype: DTypeLike, name: str) -> PrecisionFormat:
-    """The format that a user asks for by ``dtype``, which he calls ``name``; ``TypeError`` where there is none."""
+def type_named(dtype: DTypeLike) -> PrecisionFormat:
+    """The format that a user asks for by ``dtype``; ``TypeError`` where there is none."""
     with suppress(TypeError):
         asked = np.dtype(dtype)
         if dtype is not None and asked.isnative and asked.name in TYPES:
             return TYPES[asked.name]
-    raise TypeError(f"{name} is {dtype!r}; there are {', '.join(map(repr, TYPES))}, in this machine's byte order")
+    raise TypeError(f"dtype is {dtype!r}; there are {', '.join(map(repr, TYPES))}, in this machine's byte order")
 
 
 #: Every format that a tile of a real matrix may have in mixed precision, by name, the widest first.

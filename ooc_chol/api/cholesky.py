@@ -125,7 +125,7 @@ def cholesky(
         precision_rule=precision_rule,
         half_products=half_products,
         strict=strict,
-        dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
+        dtype=None if dtype is None else type_named(dtype).dtype.name,
     )
     place, is_kept = place_of_checkpoint(store, checkpoint, overwrite=overwrite, policy=policy)
     if client is not None or (client := current_client(A)) is not None:

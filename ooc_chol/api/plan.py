@@ -110,7 +110,7 @@ def plan(
         precision_rule=precision_rule,
         half_products=half_products,
         strict=strict,
-        dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
+        dtype=None if dtype is None else type_named(dtype).dtype.name,
     )
     check_lower(lower)
     checked(replace=replace, progress=progress, trace=trace)

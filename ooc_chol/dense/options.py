@@ -162,7 +162,7 @@ class FactorOptions:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, checked_bytes(value, name))
         if self.dtype is not None:
-            object.__setattr__(self, "dtype", type_named(self.dtype, "dtype").dtype.name)
+            object.__setattr__(self, "dtype", type_named(self.dtype).dtype.name)
         self._check_choice("policy")
         self._check_choice("objective")
         self._check_choice("fp64")

@@ -193,10 +193,8 @@ class _Bounce:
         self._spare.put(self._buffer)
 
 
-def opened_access(descriptor: int, *, bounded: bool) -> AbstractAccess:
-    """How to read and write an open file: past the cache, or with it dropped behind, where memory is ``bounded``."""
-    if not bounded:
-        return CachedAccess(descriptor)
+def opened_access(descriptor: int) -> AbstractAccess:
+    """How to read and write an open file past the cache, or with it dropped behind."""
     if hasattr(os, "O_DIRECT"):
         try:
             # By the descriptor, whatever has become of the name.

@@ -29,7 +29,7 @@ def descriptor(tmp_path):
 
 @pytest.fixture(params=["direct", "dropping"])
 def access(request, descriptor):
-    one = opened_access(descriptor, bounded=True) if request.param == "direct" else DroppingAccess(descriptor)
+    one = opened_access(descriptor) if request.param == "direct" else DroppingAccess(descriptor)
     assert one.name == {"direct": "direct", "dropping": "cache dropped behind"}[request.param]
     yield one
     one.close()
@@ -75,7 +75,7 @@ def test_any_part_of_a_file_is_read(tmp_path_factory, offset, count):
     data = some_bytes(8 * PAGE_BYTES)
     path.write_bytes(data.tobytes())
     number = os.open(path, os.O_RDWR)
-    one = opened_access(number, bounded=True)
+    one = opened_access(number)
     try:
         out = np.empty(count, np.uint8)
         one.read(out.data, offset, "file")
@@ -142,7 +142,7 @@ def test_reads_and_writes_in_parts_are_whole(monkeypatch, descriptor):
     monkeypatch.setattr(
         os, "pwritev", lambda number, parts, offset: writes(number, [memoryview(parts[0])[: 3 * PAGE_BYTES]], offset)
     )
-    one = opened_access(descriptor, bounded=True)
+    one = opened_access(descriptor)
     assert isinstance(one, DirectAccess)
     data = some_bytes(9 * PAGE_BYTES + 77)
     one.write(data.data, 0, "file")
@@ -155,7 +155,7 @@ def test_reads_and_writes_in_parts_are_whole(monkeypatch, descriptor):
 def test_a_file_system_without_direct_reads_has_its_cache_dropped(monkeypatch, descriptor):
     monkeypatch.setattr(accesses, "_takes_pages", lambda number: False)
     before = len(os.listdir("/proc/self/fd"))
-    one = opened_access(descriptor, bounded=True)
+    one = opened_access(descriptor)
     assert isinstance(one, DroppingAccess) and len(os.listdir("/proc/self/fd")) == before
 
 

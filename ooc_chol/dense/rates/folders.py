@@ -157,7 +157,7 @@ def _measured(path: str, tile_bytes: int, nbytes: int, seconds: float) -> Measur
         with tempfile.TemporaryFile(dir=path) as file, closing(ThreadTeam(IN_FLIGHT)) as team:
             descriptor = file.fileno()
             preallocate(descriptor, nbytes, path)
-            with closing(opened_access(descriptor, bounded=True)) as access:
+            with closing(opened_access(descriptor)) as access:
                 tiles = _Tiles(access, tile_bytes, path)
                 began = time.perf_counter()
                 written = _moved(team, tiles.write, range(0, nbytes, tile_bytes), seconds)

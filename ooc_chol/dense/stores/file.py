@@ -425,7 +425,7 @@ class FileStore(AbstractKeptStore):
         """Until the file is complete, let no tile stay in the system's cache, whose pages count against a budget."""
         if not self.header.complete:
             with file_errors_typed(self.partial_path, "opening it past the system's cache"):
-                self._access = opened_access(self._open_descriptor(), bounded=True)
+                self._access = opened_access(self._open_descriptor())
 
     def _cache_again(self, descriptor: int) -> None:
         """Read by way of the cache from now on: whoever solves reads all tiles again and again."""

@@ -185,4 +185,4 @@ def from_function(
         raise TypeError(f"tile_fn is a {type(tile_fn).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
     if cuda is not None and not callable(cuda):
         raise TypeError(f"cuda is a {type(cuda).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
-    return FunctionSource(order, tile_fn, cuda, type_named(dtype, "dtype"))
+    return FunctionSource(order, tile_fn, cuda, type_named(dtype))

@@ -80,7 +80,7 @@ class _Tiles(AbstractScanned[TileIndex]):
         self, device: TileDevice, store: AbstractStore, arena: AbstractArena, ranks: Mapping[TileIndex, int] | None
     ) -> None:
         self._device, self._store, self._arena, self._ranks = device, store, arena, ranks
-        self._n_held = arena.n_slots - IN_TRANSIT
+        self._n_held, self._n_tiles, self._type = arena.n_slots - IN_TRANSIT, store.grid.n_tiles, store.fmt.dtype.name
         self._in_place: dict[TileIndex, Tile | None] = {}
 
     def in_place(self, key: TileIndex) -> Tile | None:
@@ -89,15 +89,15 @@ class _Tiles(AbstractScanned[TileIndex]):
         return self._in_place[key]
 
     def _rank(self, index: TileIndex) -> int:
-        n_tiles = self._store.grid.n_tiles
-        return n_tiles - 1 - self._store.grid.packed(*index) if self._ranks is None else self._ranks.get(index, n_tiles)
+        last = self._n_tiles - 1
+        return last - self._store.grid.packed(*index) if self._ranks is None else self._ranks.get(index, self._n_tiles)
 
     def is_kept(self, key: TileIndex) -> bool:
         return self._rank(key) < self._n_held
 
     def place(self, key: TileIndex, slot: int | None) -> Tile:
         number = IN_TRANSIT + self._rank(key) if slot is None else slot
-        return self._arena.tile(number, self._store.grid.shape(*key), self._store.fmt.dtype.name)
+        return self._arena.tile(number, self._store.grid.shape(*key), self._type)
 
     def bring(self, stream: AbstractStream, key: TileIndex, tile: Tile) -> None:
         self._device.copy_in(stream, self._store, key, tile)

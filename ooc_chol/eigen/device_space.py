@@ -52,7 +52,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         self.plan, self._operator = plan, operator  # which is not collected, nor closed, as long as it is used
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
         self.passes = 0
-        self.seconds = SpaceSeconds()
+        self._seconds = SpaceSeconds()
         self._is_traced = trace
         self._early: early_array.EarlyArray | None = None
         self._run = Pass("multiply", plan.block, is_traced=trace)
@@ -206,7 +206,8 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
                 enqueue = self._steps[step] = each.device.captured(each.computing, partial(each.multiply_and_recur, step))
             begun = each.computing.record()
             enqueue()
-            self.seconds.pending.append(("passes", [begun], [each.computing.record()]))
+            self._seconds.pending.append(("passes", [begun], [each.computing.record()]))
+            self._seconds.settle()
         self.passes += 1
         self._products.scans += 1
 
@@ -214,12 +215,13 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         """Enqueue a product with what lies in X, and copies for the next one."""
         self.passes += 1
         if self._elsewhere is not None:
-            self.seconds.pending.append(("passes", begun, [self._elsewhere.multiply(widths[0])]))
-            return
-        _, ended = self._products.multiply(widths, exchange=False)
-        self.seconds.pending.append(("passes", begun, ended))
-        for each in self._group.all():
-            each.products.run_ahead()
+            self._seconds.pending.append(("passes", begun, [self._elsewhere.multiply(widths[0])]))
+        else:
+            _, ended = self._products.multiply(widths, exchange=False)
+            self._seconds.pending.append(("passes", begun, ended))
+            for each in self._group.all():
+                each.products.run_ahead()
+        self._seconds.settle()  # of what was waited for, while the devices compute
 
     def _spread(self, panel: int) -> None:
         """Enqueue: X of every device becomes a panel, the rows of all of them."""
@@ -342,6 +344,12 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     # what is told
 
     @property
+    def seconds(self) -> SpaceSeconds:
+        """Where the seconds went, as far as the host has waited for them."""
+        self._seconds.settle()
+        return self._seconds
+
+    @property
     def copied_bytes(self) -> dict[str, int]:
         """Bytes of blocks over each link until now, without those that were brought for a product that is still to come."""
         tier = self.plan.products.tier
@@ -405,15 +413,14 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             begun = [each.computing.record() for each in self._group.all()]
             yield
             ended = [each.tell(label, since) for each, since in zip(self._group.all(), begun, strict=True)]
-            self.seconds.pending.append(("panels", begun[:1], ended[:1]))
+            self._seconds.pending.append(("panels", begun[:1], ended[:1]))
 
     def _wait(self) -> None:
         """Until all that was enqueued is done, but for copies of blocks; raise what went wrong."""
         since = time.perf_counter()
         for each in self._group.all():
             finish(each.device, [each.computing])
-        self.seconds.host += time.perf_counter() - since
-        self.seconds.settle()
+        self._seconds.waited(time.perf_counter() - since)
 
     def close(self) -> None:
         if self._early is not None:

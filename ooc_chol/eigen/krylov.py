@@ -97,21 +97,22 @@ class KrylovBasis:
         Raises ``ValueError``: they are not finite: A holds NaN or infinities, or its products overflow.
         """
         found, block = self.space.read(), self.space.block
+        numbers = [found[f"{name}{panel}"].reshape(-1) for panel, _, _ in self._pending for name in "CR"]
+        if numbers and not np.isfinite(np.concatenate(numbers)).all():
+            raise RangeError(
+                "a product with A holds NaN or infinite numbers: look for such entries of A (or of what its LinearOperator "
+                "returns), and scale A down where products overflow"
+            )
         for panel, height, new in self._pending:
             column = slice(panel * block, (panel + 1) * block)
             c, r = found[f"C{panel}"], found[f"R{panel}"]
-            if not (np.isfinite(c).all() and np.isfinite(r).all()):
-                raise RangeError(
-                    "a product with A holds NaN or infinite numbers: look for such entries of A (or of what its LinearOperator "
-                    "returns), and scale A down where products overflow"
-                )
             self._h[: height * block, column] = c
             self._h[new * block : (new + 1) * block, column] = r
         self._pending.clear()
 
     def largest(self) -> float:
         """Largest magnitude of an entry of the projected matrix."""
-        return float(np.abs(self._projected()).max(initial=0.0))
+        return _largest(self._projected())
 
     def asymmetry(self) -> float:
         """How far the projected matrix is from its transpose, ``max |T - T.T| / max |T|``."""
@@ -153,24 +154,32 @@ class KrylovBasis:
         return vectors + (products / largest if largest else products)
 
     def _projected(self) -> NDArray[np.float64]:
-        """``V.T A V`` of panels that were multiplied, in that order."""
-        at = _columns(self.done, self.space.block)
-        return self._h[np.ix_(at, at)]
+        """``V.T A V`` of panels that were multiplied, in that order; nobody writes to it."""
+        return self._part(self.done, self.done)
+
+    def _part(self, rows: list[int], columns: list[int]) -> NDArray[np.float64]:
+        """Rows and columns of H that belong to panels: in place where these follow each other, as nearly always, else a copy."""
+        if _is_range(rows) and _is_range(columns):
+            return self._h[_span(rows, self.space.block), _span(columns, self.space.block)]
+        return self._h[np.ix_(_columns(rows, self.space.block), _columns(columns, self.space.block))]
 
     def ritz(self, which: Which) -> Ritz:
         """All Ritz pairs. What a later product tells of an earlier panel counts, so that roundoff of the earlier does not."""
-        t, block = self._projected(), self.space.block
-        panel = np.arange(len(t)) // block
-        upper = np.triu(np.where(panel[:, None] == panel, (t + t.T) / 2, t))
+        # Devices stand still meanwhile: as few arrays as possible are made.
+        block, panels = self.space.block, np.arange(len(self.done))
+        upper = np.add(self._projected(), 0.0, order="C")  # no zero has a sign
+        blocks = upper.reshape(len(panels), block, len(panels), block)
+        own = blocks[panels, :, panels]
+        blocks[panels, :, panels] = (own + own.transpose(0, 2, 1)) / 2
         with blas_threads(1):  # of some hundred columns: more threads take longer, and go on spinning
-            values, vectors = np.linalg.eigh(upper + np.triu(upper, 1).T)
+            values, vectors = np.linalg.eigh(upper.T)  # which reads the lower triangle alone
         order = in_wanted_order(values, which)
         # LAPACK's vectors are some roundings too long or too short, and restarts would multiply that up.
-        values, vectors = values[order], vectors[:, order] / np.linalg.norm(vectors[:, order], axis=0)
-        done, frontier = _columns(self.done, block), _columns(self.frontier, block)
+        values, vectors = values[order], vectors[:, order]
+        vectors = vectors / np.linalg.norm(vectors, axis=0)
         coefficients = np.zeros((self.used * block, len(values)))
-        coefficients[done] = vectors
-        left = self._h[np.ix_(frontier, done)] @ vectors
+        coefficients[_places(self.done, block)] = vectors
+        left = self._part(self.frontier, self.done) @ vectors
         return Ritz(values, coefficients, np.sqrt(np.einsum("ij,ij->j", left, left)))
 
     # restarts
@@ -182,11 +191,8 @@ class KrylovBasis:
         self._clear_below(panels)
         coefficients = np.zeros((self.used * block, count))
         coefficients[: len(ritz.coefficients)] = ritz.coefficients[:, :count]
-        coupling = (
-            self._h[np.ix_(_columns(self.frontier, block), _columns(self.done, block))]
-            @ (ritz.coefficients[_columns(self.done, block), :count])
-        )
-        self.space.rotate(range(self.used), coefficients, range(panels))
+        self.space.rotate(range(self.used), coefficients, range(panels))  # first: it goes on while the host does the rest
+        coupling = self._part(self.frontier, self.done) @ ritz.coefficients[_places(self.done, block), :count]
         return self._settle(KrylovState(ritz.values[:count].copy(), coupling))
 
     def _clear_below(self, panels: int) -> None:
@@ -256,7 +262,27 @@ def _columns(panels: list[int], block: int) -> NDArray[np.intp]:
     return (np.asarray(panels, dtype=np.intp)[:, None] * block + np.arange(block)).reshape(-1)
 
 
+def _is_range(panels: list[int]) -> bool:
+    """Tell whether panels follow each other."""
+    return bool(panels) and panels == list(range(panels[0], panels[0] + len(panels)))
+
+
+def _span(panels: list[int], block: int) -> slice:
+    """Columns of panels that follow each other."""
+    return slice(panels[0] * block, (panels[-1] + 1) * block)
+
+
+def _places(panels: list[int], block: int) -> slice | NDArray[np.intp]:
+    """Columns of panels, as an index."""
+    return _span(panels, block) if _is_range(panels) else _columns(panels, block)
+
+
+def _largest(t: NDArray[np.float64]) -> float:
+    """Largest magnitude of an entry."""
+    return max(float(t.max(initial=0.0)), -float(t.min(initial=0.0)))
+
+
 def asymmetry_of(t: NDArray[np.float64]) -> float:
     """How far a matrix is from its transpose, ``max |T - T.T| / max |T|``."""
-    largest = float(np.abs(t).max(initial=0.0))
-    return float(np.abs(t - t.T).max(initial=0.0)) / largest if largest else 0.0
+    largest = _largest(t)
+    return abs(float((t - t.T).max(initial=0.0))) / largest if largest else 0.0

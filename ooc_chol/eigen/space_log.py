@@ -32,13 +32,20 @@ class SpaceSeconds:
     panels: float = 0.0  #: Sums, updates and rotations, by events of the first device
     host: float = 0.0  #: The host waited
     pending: list[tuple[str, list[AbstractEvent], list[AbstractEvent]]] = field(default_factory=list)
+    complete: int = 0  #: How many of those that are pending are over
+
+    def waited(self, seconds: float) -> None:
+        """The host has waited so long for all that is pending."""
+        self.host += seconds
+        self.complete = len(self.pending)
 
     def settle(self) -> None:
-        """Add what is complete."""
-        for what, begun, ended in self.pending:
+        """Add what is complete, which asks the driver for every event."""
+        for what, begun, ended in self.pending[: self.complete]:
             seconds = (max(event.time_ns() for event in ended) - min(event.time_ns() for event in begun)) / 1e9
             setattr(self, what, getattr(self, what) + seconds)
-        self.pending.clear()
+        del self.pending[: self.complete]
+        self.complete = 0
 
 
 @final
@@ -70,7 +77,8 @@ class CoefficientLog:
 
     def read(self, numbers: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """All matrices by their names, from the numbers of the log, which is empty then."""
-        found = {name: self._made(numbers.reshape(-1), kept) for name, kept in self._kept.items()}
+        flat = numbers.reshape(-1)
+        found = {name: self._made(flat, kept) for name, kept in self._kept.items()}
         self._kept.clear()
         self.end = 0
         return found
@@ -78,10 +86,14 @@ class CoefficientLog:
     def _made(self, numbers: NDArray[np.float64], kept: Kept | KeptFactors) -> NDArray[np.float64]:
         """A matrix, or the product of factors; rows of columns that depend are zero."""
         if isinstance(kept, Kept):
-            return numbers[kept.first : kept.first + kept.columns * self._block].reshape(kept.columns, self._block).copy()
-        first, second, third = (self._made(numbers, each) for each in kept.factors)
+            return self._matrix(numbers, kept).copy()
+        first, second, third = (self._matrix(numbers, each) for each in kept.factors)
         r: NDArray[np.float64] = np.einsum("ij,jk->ik", second, first)
         if third.any():
             r = np.einsum("ij,jk->ik", third, r)
-        r[second.diagonal() == 0] = 0
+        if not (pivots := second.diagonal()).all():
+            r[pivots == 0] = 0
         return r
+
+    def _matrix(self, numbers: NDArray[np.float64], kept: Kept) -> NDArray[np.float64]:
+        return numbers[kept.first : kept.first + kept.columns * self._block].reshape(kept.columns, self._block)

@@ -157,3 +157,20 @@ def test_a_run_taken_up_at_a_restart_ends_with_the_same_bits():
     for state in states[1:-1:3]:
         again, others = run(state=state)
         assert np.array_equal(values, again) and np.array_equal(vectors, others)
+
+
+@pytest.mark.parametrize(("done", "frontier"), [([0, 1, 2], [3]), ([0, 2, 1], [3]), ([2, 3], [4, 0])])
+def test_ritz_pairs_are_those_of_what_later_products_tell(done, frontier):
+    rng, basis = np.random.default_rng(3), KrylovBasis(space_of(Precision.DDD))
+    basis.done, basis.frontier, basis.used = done, frontier, 5
+    basis._h[:] = rng.standard_normal(basis._h.shape) * (rng.random(basis._h.shape) < 0.8) * -1.0
+    at, rest = (np.concatenate([np.arange(4 * panel, 4 * panel + 4) for panel in panels]) for panels in (done, frontier))
+    t, panel = basis._h[np.ix_(at, at)], np.arange(len(at)) // 4
+    upper = np.triu(np.where(panel[:, None] == panel, (t + t.T) / 2, t))
+    values, vectors = np.linalg.eigh(upper + np.triu(upper, 1).T)
+    found = basis.ritz("LA")
+    assert np.array_equal(found.values, values[::-1]) and not found.coefficients[rest].any()
+    assert np.abs(found.coefficients[at] - vectors[:, ::-1]).max() <= 1e-14
+    left = basis._h[np.ix_(rest, at)] @ found.coefficients[at]
+    assert found.estimates == pytest.approx(np.linalg.norm(left, axis=0), rel=1e-13)
+    assert basis.asymmetry() == np.abs(t - t.T).max() / np.abs(t).max() and basis.largest() == np.abs(t).max()

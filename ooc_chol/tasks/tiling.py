@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 #: Tile row and tile column.
@@ -53,13 +54,22 @@ class TileGrid:
         """Matrix columns of ``count`` tile columns from ``j`` on, as far as there are so many."""
         return min(count * self.nb, self.n - j * self.nb)
 
+    @cached_property
+    def _spans(self) -> tuple[range, ...]:
+        return tuple(range(start, min(start + self.nb, self.n)) for start in range(0, self.n, self.nb))
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(map(len, self._spans))
+
     def span(self, i: int) -> range:
         """Matrix rows of tile row ``i`` as a range."""
-        return range(self.start(i), self.start(i) + self.size(i))
+        return self._spans[i]
 
     def shape(self, i: int, j: int) -> tuple[int, int]:
         """Rows and columns of tile ``(i, j)``."""
-        return self.size(i), self.size(j)
+        sizes = self._sizes
+        return sizes[i], sizes[j]
 
     def entries(self, i: int, j: int) -> int:
         """Entries of tile ``(i, j)``; a diagonal tile counts its whole square."""

@@ -68,7 +68,7 @@ class ResidueOperations(AbstractOperations):
         self._nb, self._first_transit = layout.nb, layout.tiles
         self._has_fp16 = layout.has_fp16
         #: Whether columns of accumulators hold sums in residues, and in FP32, as of what is enqueued.
-        self._begun, self._begun_narrow = np.zeros((2, layout.accumulators, layout.width), dtype=np.bool_)
+        self._begun, self._begun_narrow = ([bytearray(layout.width) for _ in range(layout.accumulators)] for _ in range(2))
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, arrays = layout.tiles + layout.transit, (*arrays_of(layout), *plan.probe_arrays)
         arena = self._device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
@@ -116,45 +116,39 @@ class ResidueOperations(AbstractOperations):
 
     def _product(self, step: Step, work: Product, stream: AbstractStream) -> int:
         """Multiply in residues, and where that was decided, in FP16: in runs of tile columns that are multiplied in one way."""
-        columns = slice(work.column, work.column + work.n_columns)
+        tile, first, last, nb = step.tile, work.column, work.column + work.n_columns, self._nb
         begun, begun_narrow = self._begun[work.accumulator], self._begun_narrow[work.accumulator]
         if not work.accumulates:
-            begun[columns] = begun_narrow[columns] = False
+            begun[first:last] = begun_narrow[first:last] = bytes(work.n_columns)
         depth = work.stop - work.start
         decisions, exact = self.decisions, ((0, depth, False),)
-        runs = exact if decisions is None else _runs(decisions.of(*step.tile, range(work.k, work.k + depth)))
+        runs = exact if decisions is None else _runs(decisions.of(*tile, range(work.k, work.k + depth)))
+        rows, columns = shape = self._shape(tile, work.n_columns)
         for start, stop, is_narrow in runs:
-            held = begun_narrow if is_narrow else begun
-            self._multiply(step.tile, work, (work.start + start, work.start + stop), stream, bool(held[work.column]), is_narrow)
-            held[columns] = True
+            held, strip = (begun_narrow, self.fp16_strip) if is_narrow else (begun, self.strip)
+            inner, start = (stop - start) * nb, work.start + start
+            left, right = strip(work.left, start, (rows, inner)), strip(work.right, start, (columns, inner))
+            accumulates = bool(held[first])
+            if is_narrow:
+                sums = self._narrow_sums(work.accumulator, first, shape)
+                self._residues.fp16_product(stream, sums, left, right, accumulates=accumulates)
+            else:
+                sums = self._sums(work.accumulator, first, shape)
+                self._residues.product(stream, sums, left, right, accumulates=accumulates, lower=work.lower)
+            held[first:last] = b"\1" * work.n_columns
         return 0
 
-    def _multiply(
-        self, tile: Index, work: Product, part: tuple[int, int], stream: AbstractStream, accumulates: bool, is_narrow: bool
-    ) -> None:
-        """Multiply tile columns ``part`` of strips."""
-        rows, columns = shape = self._shape(tile, work.n_columns)
-        start, inner = part[0], (part[1] - part[0]) * self._nb
-        strip = self.fp16_strip if is_narrow else self.strip
-        left, right = strip(work.left, start, (rows, inner)), strip(work.right, start, (columns, inner))
-        if is_narrow:
-            sums = self._narrow_sums(work.accumulator, work.column, shape)
-            self._residues.fp16_product(stream, sums, left, right, accumulates=accumulates)
-        else:
-            target = self._sums(work.accumulator, work.column, shape)
-            self._residues.product(stream, target, left, right, accumulates=accumulates, lower=work.lower)
-
     def _fold(self, step: Step, work: Fold, stream: AbstractStream) -> int:
-        if self._begun[work.accumulator, work.column]:
+        if self._begun[work.accumulator][work.column]:
             self._residues.fold(stream, self._sums(work.accumulator, work.column, self._shape(step.tile, work.n_columns)))
         return 0
 
     def _reconstruct(self, step: Step, work: Reconstruct, stream: AbstractStream) -> int:
         tile, place = self.tile(work.place, step.tile), (work.accumulator, work.column, self._grid.shape(*step.tile))
         spans = self._grid.span(step.tile[0]), self._grid.span(step.tile[1])
-        if self._begun_narrow[work.accumulator, work.column]:
+        if self._begun_narrow[work.accumulator][work.column]:
             self._residues.subtract_narrow(stream, self._narrow_sums(*place), tile, *spans)
-        if self._begun[work.accumulator, work.column]:
+        if self._begun[work.accumulator][work.column]:
             self._residues.reconstruct(stream, self._sums(*place), tile, *spans)
         return 0
 

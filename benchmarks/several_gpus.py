@@ -4,17 +4,18 @@
 
 Factorizations of covariances of ``mixed_families``, eigenpairs of an R-MAT graph, an imputation, and of random sites a
 likelihood with its gradient and kriging, each on the first of the devices, the first two, and so on, or so many as ``--counts``
-says. The report is the second call's. ``--trace`` adds a call with a trace, whose summary stands beside. ``--n`` makes
-everything small: the order of matrices, vertices of the graph, and eight times the slices of the tensor. Rates are measured
-first, quickly. The status is 1 where several devices gave other bits than the first ones at the same key, or a call failed: all
-cases are run before. The planner's choice of a tile is part of the key, and may be another one for several devices;
-``--tile-size`` is for all.
+says. The report is the second call's. ``--trace`` adds a call with a trace, whose summary and seconds by cause stand beside.
+``--n`` makes everything small: the order of matrices, vertices of the graph, and eight times the slices of the tensor.
+
+Rates are measured first, quickly. The status is 1 where several devices gave other bits than the first ones at the same key, or
+a call failed: all cases are run before. The planner's choice of a tile is part of the key, and may be another one for several
+devices; ``--tile-size`` is for all.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ from benchmarks.running import Options, Parser, attempt, seconds_of
 from ooc_chol.apps import geostat
 from ooc_chol.apps.imputation import neighbour_graph
 from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.timeline import timeline
 
 FOLDER = "several_gpus"
 
@@ -130,7 +133,7 @@ def measured(problem: Problem, devices: tuple[str, ...], is_traced: bool) -> dic
     for trace in (False, False, True)[: 2 + is_traced]:
         wall, result = seconds_of(lambda trace=trace: problem.call(devices=list(devices), trace=trace))
         if trace:
-            found |= {"traced_wall": wall, "trace": result.trace.summary()}
+            found |= {"traced_wall": wall, "trace": result.trace.summary(), "causes": causes(result.trace.records)}
         else:
             found["walls"].append(wall)
             found |= {"key": {}, "bits": problem.bits(result)}
@@ -140,6 +143,38 @@ def measured(problem: Problem, devices: tuple[str, ...], is_traced: bool) -> dic
             result.close()
         del result
     return found
+
+
+#: What the stream of products waits for, by the kind of the operation that its next kernel waited for.
+CAUSES = {
+    "other device": "another GPU",
+    "fetch": "links",
+    "pull": "links",
+    "write": "links",
+    "compute": "kernels of other streams",
+}
+
+
+def causes(records: Sequence[TraceRecord]) -> dict[str, float]:
+    """Seconds of a run on the stream of products, the mean of all devices: its kernels, and why none ran.
+
+    ``enqueued late`` says that nothing was waited for but the thread that enqueues, or the host's own work.
+    """
+    run = timeline(records)
+    found = dict.fromkeys(["products", *CAUSES.values(), "enqueued late", "over before others"], 0.0)
+    for device in run.devices:
+        ran, free = run.streams[device, "compute"], run.start_ns
+        for record in ran:
+            made = [run.by_step[key] for key in record.after]
+            latest = max(made, key=lambda each: each.end_ns, default=record)
+            ready = min(max(latest.end_ns, free), record.start_ns) if made else free
+            cause = CAUSES.get(latest.kind if latest.device == device else "other device", "enqueued late")
+            found[cause] += ready - free
+            found["enqueued late"] += record.start_ns - ready
+            found["products"] += record.end_ns - record.start_ns
+            free = record.end_ns
+        found["over before others"] += run.end_ns - free
+    return {cause: 1e-9 * total / len(run.devices) for cause, total in found.items()}
 
 
 def beside(found: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:

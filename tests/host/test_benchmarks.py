@@ -11,6 +11,7 @@ import pytest
 from benchmarks import cluster_model, random_graphs, several_gpus, synth
 from benchmarks.paper import likelihoods
 from benchmarks.running import apart, cases, main, parsed, replaced, updated
+from ooc_chol.tracing import StreamRole, TraceRecord
 
 pytestmark = pytest.mark.host
 
@@ -101,6 +102,7 @@ def test_calls_on_several_devices_have_the_bits_of_one(tmp_path, capsys, monkeyp
     lines = json.loads((tmp_path / "mine.json").read_text(encoding="utf-8"))["lines"]
     assert [(each["measured"], each["count"]) for each in lines] == [(name, n) for name in ("default", "eigsh") for n in (1, 2)]
     assert all(each["same_bits"] and not each["other_key"] and "whole run" in each["trace"] for each in lines[:2])
+    assert all(each["causes"]["products"] > 0.0 <= min(each["causes"].values()) for each in lines)
     assert all(len(each["walls"]) == 2 and each["seconds"]["total"] <= each["walls"][1] for each in lines)
     first, other = ({**lines[0], "bits": bits} for bits in "ab")
     assert not several_gpus.beside(other, first)["is_right"]
@@ -111,6 +113,28 @@ def test_calls_on_several_devices_have_the_bits_of_one(tmp_path, capsys, monkeyp
     with pytest.raises(SystemExit, match=r"other bits of the same key: eigsh on 2"):
         main([*words, "--cases", "eigsh"])
     capsys.readouterr()
+
+
+def test_seconds_of_a_run_have_causes():
+    """On two devices, in tens of nanoseconds: 2 for the other one, 1 for a copy, 3 late, and over 1 before the other."""
+
+    def ran(device, step, stream, kind, span, *after):
+        facts = {"label": "x", "block": "x", "fmt": "fp64", "nbytes": 0, "link": "", "flops": 0, "resident_bytes": 0}
+        times = {"start_ns": 10 * span[0], "end_ns": 10 * span[1], "after": after, "role": StreamRole(0, stream == "compute")}
+        return TraceRecord(step=step, device=device, stream=stream, kind=kind, **facts, **times)
+
+    found = several_gpus.causes(
+        [
+            ran("cuda:0", 0, "compute", "compute", (0, 4)),
+            ran("cuda:0", 1, "copy-in", "fetch", (1, 5)),
+            ran("cuda:0", 2, "compute", "compute", (5, 8), ("cuda:0", 1)),
+            ran("cuda:0", 3, "compute", "compute", (11, 12)),
+            ran("cuda:1", 0, "compute", "compute", (0, 6)),
+            ran("cuda:1", 1, "compute", "compute", (8, 13), ("cuda:0", 2)),
+        ]
+    )
+    wanted = {"products": 19, "another GPU": 2, "links": 1, "kernels of other streams": 0, "enqueued late": 3}
+    assert found == pytest.approx({name: 5e-9 * tens for name, tens in (wanted | {"over before others": 1}).items()})
 
 
 @pytest.mark.parametrize("module", [synth, likelihoods])

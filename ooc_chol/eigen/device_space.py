@@ -70,6 +70,9 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             if product_of is not None:  # on one device, whose rows are all
                 first, slot = self._group.devices[0], plan.products.shares[0].slot_bytes
                 self._elsewhere = ProductsElsewhere(first, plan.precision, product_of, slot)
+            else:
+                for each in self._group.all():
+                    each.products.run_ahead()  # beside what makes the first panel
             self._holding = Holding(self, stack.pop_all(), "this space")
 
     def _opened(self, operator: Operator, stack: ExitStack) -> list[SpaceDevice]:

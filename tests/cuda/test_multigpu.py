@@ -74,10 +74,6 @@ def test_products_with_symmetric_matrices_on_two_gpus(small_teams):
     one, two = (oc.symm(symmetric_source(d), b, devices=devices) for devices in ("cuda:0", GPUS))
     assert np.array_equal(one, two)
     np.testing.assert_allclose(one, d @ b, atol=1e-9)
-    others = [symmetric_source(symmetric_matrix(700, 2)), symmetric_source(d)]
-    for devices in ("cuda:0", GPUS):  # in one visit
-        both = oc.symm(others, b, devices=devices)
-        assert np.array_equal(both[1], one) and np.array_equal(both[0], oc.symm(others[0], b, devices="cuda:0"))
 
 
 @pytest.mark.parametrize("store", ["host", "device"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,6 @@ from tests.host.stored_factors import STORES, random_spd
 from tests.host.turns import in_turn
 from tests.inside.dense import FileStore, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on_each, solve
 from tests.inside.dense import symmetric as symmetric_products
-from tests.inside.kernels import HostSolveKernels
 from tests.inside.process import team
 from tests.inside.runtime import Pass
 from tests.tolerances import gamma, product_bound
@@ -92,26 +90,6 @@ def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(tmp_pa
         solve(replace(team[0], team=(team[0], replace(team[0]))), store, x, transposed=(False,), run=Pass(""))
         solve(team[0], store, y, transposed=(False,), run=Pass(""))
     assert np.array_equal(x, y)
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("at", [0, 3, 6])
-def test_a_substitution_that_cannot_be_enqueued_ends_a_team(at, transposed, tmp_path, small_teams, monkeypatch):
-    _, store = stored("memory", 200, 32, tmp_path)
-    solvers = tuple(device_solver(f"host:{k}", budget_for(DEVICE, store, 8)) for k in range(2))
-    enqueue, asked = HostSolveKernels.substitute, []
-
-    def substitute(self, *arguments, **how):
-        asked.append(threading.current_thread())
-        if len(asked) == at + 1:
-            raise RuntimeError("no such kernel")
-        enqueue(self, *arguments, **how)
-
-    monkeypatch.setattr(HostSolveKernels, "substitute", substitute)
-    before = threading.active_count()
-    with closing(store), pytest.raises(RuntimeError, match="no such kernel"):
-        solve(replace(solvers[0], team=solvers), store, np.ones((200, 4)), transposed=(transposed,), run=Pass(""))
-    assert len(asked) == at + 1 and threading.current_thread() not in asked and threading.active_count() == before
 
 
 @pytest.fixture(params=[False, True], ids=["one thread", "threads"])

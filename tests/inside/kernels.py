@@ -29,7 +29,6 @@ NAMES = {
     "ooc_chol.kernels.host.kind": ("HostKernelKind",),
     "ooc_chol.kernels.host.products": ("MOST_ENTRIES", "piece_bounds"),
     "ooc_chol.kernels.host.residues": ("HostResidueKernels",),
-    "ooc_chol.kernels.host.solves": ("HostSolveKernels",),
     "ooc_chol.kernels.host.tensors": ("HostTensorKernels",),
     "ooc_chol.kernels.host.thresholds": ("Rule", "TOLERANCES"),
     "ooc_chol.kernels.host.tiles": ("HostFlags", "HostKernels"),

@@ -7,10 +7,8 @@ all devices stay busy; the order of subtractions, and so every bit, is that of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import islice
 from typing import Any, TypeVar, final
 
 from numpy.typing import NDArray
@@ -26,7 +24,7 @@ _Result = TypeVar("_Result")
 
 @final
 class TeamSweeps:
-    """Sweeps of several devices over one store, enqueued by the calling thread and one beside it."""
+    """Sweeps of several devices over one store, enqueued by the calling thread."""
 
     def __init__(self, members: Sequence[AbstractTeamSweeps], store: AbstractStore) -> None:
         self._members = members
@@ -47,12 +45,9 @@ class TeamSweeps:
         nt = len(self._owners)
         order = range(nt - 1, -1, -1) if transposed else range(nt)
         parts = [_Part(member, x) for member in self._members]
-        final: dict[int, Future[AbstractEvent]] = {}
-        with ThreadPoolExecutor(1) as beside:
-            for k in order:
-                final[k] = parts[self._owners[k]].solve_block(k, final, beside, transposed=transposed, left=left)
-        for block in final.values():
-            block.result()  # raises what its thread met
+        final: dict[int, AbstractEvent] = {}
+        for k in order:
+            final[k] = parts[self._owners[k]].solve_block(k, final, transposed=transposed, left=left)
         for member in self._members:
             with member.current():
                 member.finish()
@@ -70,44 +65,28 @@ class _Part:
     def __init__(self, member: AbstractTeamSweeps, x: NDArray[Any]) -> None:
         self._member, self._x = member, x
         self._there: dict[int, Tile] = {}
-        self._last: Future[AbstractEvent] | None = None
         with member.current():
             self._tile = member.array(*x.shape)
 
-    def solve_block(
-        self, k: int, final: Mapping[int, Future[AbstractEvent]], beside: Executor, *, transposed: bool, left: Left | None
-    ) -> Future[AbstractEvent]:
-        """Enqueue all that makes block ``k`` final, in host memory too; gives the event behind that once it is enqueued.
-
-        1. This thread enqueues products. 2. The one ``beside`` enqueues the substitution: many kernels, half a millisecond.
-        3. Meanwhile this one is at the next block, on another device, which needs block ``k`` last and waits for 2.
-        """
-        if self._last is not None:
-            self._last.result()  # nobody else enqueues on this device
+    def solve_block(self, k: int, final: dict[int, AbstractEvent], *, transposed: bool, left: Left | None) -> AbstractEvent:
+        """Enqueue all that makes block ``k`` final, in host memory too; returns the event behind that."""
         member, nt = self._member, self._member.grid.nt
         order = [TileIndex(i, k) for i in range(nt - 1, k - 1, -1)] if transposed else [TileIndex(k, j) for j in range(k + 1)]
-        with ExitStack() as unless_handed_over:
-            tiles = unless_handed_over.enter_context(closing(member.tiles(order, self._x.shape[1])))
-            with member.current():
-                x_k = self._bring(k)
-                for (i, j), tile in islice(tiles, len(order) - 1):
+        with member.current():
+            x_k = self._bring(k)
+            with closing(member.tiles(order, self._x.shape[1])) as tiles:
+                for (i, j), tile in tiles:
                     other = i if transposed else j
+                    if other == k:  # x[k] = inv(L[k, k]) @ x[k]
+                        member.solve_block(tile, x_k, k, transposed=transposed, left=left)
+                        continue
                     if (x_other := self._there.get(other)) is None:
-                        member.wait(final[other].result())
+                        member.wait(final[other])
                         x_other = self._bring(other)
                     # x[k] -= L[k, j] @ x[j], or x[k] -= L[i, k].T @ x[i]
                     member.subtract(x_k, tile, x_other, transposed=transposed)
-            unless_handed_over.pop_all()
-
-        def substitute() -> AbstractEvent:
-            with member.current(), closing(tiles):
-                for _, l_kk in tiles:  # one: x[k] = inv(L[k, k]) @ x[k]
-                    member.solve_block(l_kk, x_k, k, transposed=transposed, left=left)
-                member.take_back(x_k, member.rows(self._x, k))
-                return member.record()
-
-        self._last = beside.submit(substitute)
-        return self._last
+            member.take_back(x_k, member.rows(self._x, k))
+            return member.record()
 
     def _bring(self, k: int) -> Tile:
         """Copy a block of the host array to the device."""

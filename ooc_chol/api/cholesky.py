@@ -20,7 +20,7 @@ from ooc_chol.dense.batch import factor_batch, is_batch
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.factoring import factor_in_fp64, factor_in_mixed, factor_of_nothing
 from ooc_chol.dense.habits import refuse_arguments
-from ooc_chol.dense.options import ROWS_OF_A_CALL, FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
+from ooc_chol.dense.options import ROWS_OF_A_CALL, Fp64, HalfProducts, Objective, Policy, PrecisionRule, options_of_call
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import excess_of_budget
 from ooc_chol.dense.request import Request, check_lower, check_overwrite, place_of_checkpoint
@@ -112,7 +112,7 @@ def cholesky(
         refuse_arguments(others, unknown, cholesky)
     check_lower(lower)
     checked(replace=replace, progress=progress, trace=trace)
-    options = FactorOptions(
+    options = options_of_call(
         tile_size=tile_size,
         devices=devices,
         memory_budget=memory_budget,

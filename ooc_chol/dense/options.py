@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, lru_cache
 from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
@@ -275,6 +275,16 @@ class FactorOptions:
             Values by the names of options.
         """
         return {name: getattr(self, name) for name in option_table(self)}
+
+
+#: Types of values that are told apart by value and type.
+_PLAIN = frozenset({type(None), bool, int, float, str})
+_made = lru_cache(maxsize=64, typed=True)(FactorOptions)
+
+
+def options_of_call(**given: Any) -> FactorOptions:
+    """The options of a call, checked once for the same plain values."""
+    return _made(**given) if _PLAIN.issuperset(map(type, given.values())) else FactorOptions(**given)
 
 
 #: What the front doors of a factorization say of all their options.

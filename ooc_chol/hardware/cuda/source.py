@@ -24,6 +24,14 @@ class _Gatherer(NamedTuple):
     gathered: Any
 
 
+#: Bytes up to which rows that the host reads pass through page-locked memory of CuPy's pool.
+_MOST_STAGED = 1 << 16
+
+
+#: Bytes up to which what the host reads passes through page-locked memory of CuPy's pool.
+_MOST_STAGED = 1 << 16
+
+
 @cache
 def _reading(number: int) -> Any:
     """The stream of a GPU on which the host reads matrices: making one takes longer than reading a few rows."""
@@ -117,13 +125,18 @@ class DeviceSource(AbstractSource):
 
     def _bring(self, block: Any, out: NDArray[Any]) -> None:
         """Copy to the host at once: rows of adjacent entries as they lie, others by way of a copy on their GPU."""
+        is_few = 0 < out.nbytes <= _MOST_STAGED
         with self._a.device:
             own = _reading(self._number)
-            if has_adjacent_entries(block, out.dtype) and has_adjacent_entries(out, out.dtype):
+            if has_adjacent_entries(block, out.dtype) and (is_few or has_adjacent_entries(out, out.dtype)):
                 width = out.itemsize * out.shape[1]
-                pitches = (out.strides[0], block.strides[0]) if len(out) > 1 else (width, width)
-                copy_rows(out.ctypes.data, block.data.ptr, pitches, (len(out), width), _runtime.memcpyDeviceToHost, own)
+                staged = cp.cuda.alloc_pinned_memory(out.nbytes) if is_few else None
+                target, pitch = (out.ctypes.data, out.strides[0]) if staged is None else (staged.ptr, width)
+                pitches = (pitch, block.strides[0]) if len(out) > 1 else (width, width)
+                copy_rows(target, block.data.ptr, pitches, (len(out), width), _runtime.memcpyDeviceToHost, own)
                 own.synchronize()
+                if staged is not None:
+                    out[...] = np.frombuffer(staged, out.dtype, out.size).reshape(out.shape)
             else:
                 with own:
                     out[...] = cp.asnumpy(block, stream=own)

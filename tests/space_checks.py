@@ -215,8 +215,11 @@ def filtered(space: DeviceSpace, name: str) -> None:
     space.inner(range(1), name)
 
 
-def multiplied_next(space: DeviceSpace) -> list[bytes]:
-    """The bits of products with panels that were to be next: they are, or are not, or something else was done before."""
+def multiplied_next(space: DeviceSpace, *, reads: bool = False) -> list[bytes]:
+    """The bits of products with panels that were to be next: they are, or are not, or something else was done before.
+
+    Where it ``reads``, coefficients are read before.
+    """
     b, found, rng = space.block, list[bytes](), np.random.default_rng(8)
     v = cycle(space, 3) and space.take(range(3))
 
@@ -230,6 +233,8 @@ def multiplied_next(space: DeviceSpace) -> list[bytes]:
         if against:
             space.project(against, "P")
         space.orthonormalize(2, "Q", against, is_next=True)
+        if reads:
+            space.read()
 
     x = rng.standard_normal((space.n, b))
     for given in (x, np.repeat(x[:, :1], b, axis=1), np.zeros((space.n, b)), v[:, :b] + 1e-6 * x, v[:, :b]):

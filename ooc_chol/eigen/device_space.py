@@ -62,6 +62,8 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         self._steps: dict[Recurrence, Callable[[], None] | None] = {}
         #: The panel whose rows of other devices are in X, or on their way, as W was before it was made orthonormal.
         self._ahead: int | None = None
+        #: The panel that X is already.
+        self._in_x: int | None = None
         with ExitStack() as stack:
             self._group = DeviceGroup(self._opened(operator, stack), self.block)
             self._orthogonalizer = Orthogonalizer(self._group, self.precision)
@@ -122,6 +124,8 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._forget_ahead(range(to, to + 1))
             if self._ahead == panel:
                 self._ahead = to
+            if self._in_x == panel:
+                self._in_x = to
             for each in self._group.all():
                 each.copy(each.basis[panel], each.basis[to])
 
@@ -129,6 +133,8 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         """Take nothing that was copied ahead for one of these panels, which change."""
         if self._ahead in panels:
             self._ahead = None
+        if self._in_x in panels:
+            self._in_x = None
 
     def multiply_entries(self, panel: int) -> None:
         with self._working(f"multiply entries {panel}"):
@@ -175,7 +181,9 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         with self._holding.guarded():
             self._orthogonalizer.is_measured = False
             begun = [each.computing.record() for each in self._group.all()]
-            self._spread(panel)
+            if self._in_x != panel:
+                self._spread(panel)
+            self._in_x = None  # which may be scaled
             self._multiply((self.block,), begun)
 
     def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
@@ -273,6 +281,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         """
         with self._working(f"orthonormalize {panel}"):
             self._reserve(3 * self.block)
+            self._in_x = None
             self._ahead = panel if is_next and self._group.is_direct else None
             if self._ahead is not None:
                 self._group.copy_ahead(self._x, f"pull V({panel})")
@@ -294,6 +303,10 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     def read(self) -> dict[str, NDArray[np.float64]]:
         with self._working("read"):
             self._read_log()
+        if (panel := self._ahead) is not None:
+            with self._holding.guarded():  # while the host makes something of the numbers
+                self._spread(panel)
+                self._in_x = panel
         found, self._done = self._done, {}
         return found
 
@@ -324,7 +337,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         per_panel = self.block // wide
         groups = range(-(-len(values) // wide))
         with self._holding.guarded():
-            self._orthogonalizer.is_measured, self._ahead = False, None
+            self._orthogonalizer.is_measured, self._ahead, self._in_x = False, None, None
             thetas = np.zeros((len(groups), wide, wide))
             for number, value in enumerate(values):
                 thetas[number // wide, number % wide, number % wide] = value

@@ -94,8 +94,9 @@ def test_two_gpus_give_the_bits_of_one(packed, precision, block):
     for budget in (least_budget(packed, block, precision, TWO), 4 << 30):
         with check.opened(packed, block, precision, TWO, memory_budget=budget) as space:
             check.bits_and_bytes(space, wanted)
-        with check.opened(packed, block, precision, TWO, memory_budget=budget) as space:
-            assert check.multiplied_next(space) == multiplied
+        for reads in (False, True):
+            with check.opened(packed, block, precision, TWO, memory_budget=budget) as space:
+                assert check.multiplied_next(space, reads=reads) == multiplied
 
 
 @pytest.mark.multigpu

@@ -289,6 +289,8 @@ def test_panels_that_are_multiplied_next_are_copied_before(a, packed, precision,
         wanted = check.multiplied_next(space)
     for count in (2, 3):
         with check.opened(packed, block, precision, HOSTS[:count]) as space:
+            assert check.multiplied_next(space, reads=True) == wanted
+        with check.opened(packed, block, precision, HOSTS[:count]) as space:
             assert check.multiplied_next(space) == wanted
             pulled = space.exchanged_bytes
             space.orthonormalize(2, "Q", range(0), is_next=True)

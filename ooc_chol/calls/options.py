@@ -287,7 +287,7 @@ def add_words(
     parser : argparse.ArgumentParser
         The parser of a command, or a group of its arguments.
     names : collection of str
-        Names of the options; ``cluster`` names what :func:`open_cluster` opens.
+        Names of the options; ``cluster`` names what ``open_cluster`` opens.
     aliases : mapping of str to sequence of str, optional
         More words for some options.
     more : mapping of str to str, optional

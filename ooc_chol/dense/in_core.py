@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import final
 
 from ooc_chol.calls.progress import progress_reporter
@@ -82,7 +82,7 @@ def whole_device_of(request: Request) -> str | None:
 
 def factor_whole(request: Request, device: str, began: float, owned: list[AbstractStore]) -> tuple[AbstractStore, WholeRun]:
     """Factor on ``device`` into a store, put into ``owned`` once it is there, whose holder discards it after an error."""
-    source, grid = request.source, TileGrid(request.source.n, request.source.n)
+    source, grid = request.source, _one_tile(request.source.n)
     whole = kind_of(device).create_whole(device, request.problem.fmt)
     typed = driver_errors_typed(device, f"factoring a matrix of order {source.n} as one tile")
     with typed, progress_reporter(request.progress) as report, unchanged(source), whole.current():
@@ -103,6 +103,12 @@ def factor_whole(request: Request, device: str, began: float, owned: list[Abstra
             flops = run.plan.flops
             report(flops, flops, (run.times[-1] - run.times[0]) / 1e9)
     return store, run
+
+
+@lru_cache(maxsize=64)
+def _one_tile(n: int) -> TileGrid:
+    """A grid that small calls share, as it computes what it is asked for once."""
+    return TileGrid(n, n)
 
 
 def _check_diagonal(whole: AbstractWholeKernels, tile: Tile, share: float) -> None:

@@ -202,6 +202,8 @@ class Releaser:
 
         Of one with more than twice as many the rest is left, to wait anew.
         """
+        if not self._pending:  # as nearly always
+            return False
         with self._changed:
             if (block := _best(self._pending, nbytes)) is None:
                 return False

@@ -14,6 +14,7 @@ NAMES = {
     "ooc_chol.apps.spectral.estimators": ("neighbour_graph",),
     "ooc_chol.apps.spectral.graphs.components": ("components",),
     "ooc_chol.apps.spectral.graphs.packing": ("fill", "grain", "nearest_sum", "pack", "ways"),
+    "ooc_chol.apps.spectral.graphs.subgraph": ("Subgraph",),
     "ooc_chol.apps.spectral.images.affinity": ("Scales", "check_scales", "pixel_affinity"),
     "ooc_chol.apps.spectral.images.branches": ("grow",),
     "ooc_chol.apps.spectral.images.features": ("Features", "features_of"),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ooc_chol.apps.spectral import Graph
-from tests.inside.spectral import followed, parts, parts_of, runs
+from tests.inside.spectral import Subgraph, followed, parts, parts_of, runs
 
 pytestmark = pytest.mark.host
 
@@ -24,7 +24,7 @@ def graph_of(n: int, edges: dict[tuple[int, int], float], cliques: tuple[tuple[r
 
 
 def told(graph: Graph) -> tuple[list[int], list[int]]:
-    part, sizes = parts_of(graph)
+    part, sizes = parts_of(Subgraph(graph))
     return part.tolist(), sizes.tolist()
 
 
@@ -82,7 +82,7 @@ def test_parts_of_random_weights_are_those_of_the_definition(monkeypatch: pytest
     rng = np.random.default_rng(seed)
     weights = np.triu(10 ** rng.uniform(-25, 0, (15, 15)) * (rng.random((15, 15)) < 0.25), 1)
     weights += weights.T
-    part, sizes = parts_of(Graph(csr_array(weights), np.ones(15)))
+    part, sizes = parts_of(Subgraph(Graph(csr_array(weights), np.ones(15))))
     assert (len(sizes), int((part == -1).sum())) == by_definition(weights)
     assert np.array_equal(np.bincount(part[part >= 0], minlength=len(sizes)), sizes)
 
@@ -91,6 +91,6 @@ def test_what_has_no_side_follows_the_larger_weights() -> None:
     """Vertex 9 by itself, 10 and 11 together though they lean to different sides, 12 with no edges to the larger side."""
     edges = {(0, 9): 1e-50, (5, 9): 2e-50, (0, 10): 1e-40, (10, 11): 1.0, (5, 11): 1e-41}
     graph = graph_of(13, edges, TWO)
-    part, _ = parts_of(graph)
+    part, _ = parts_of(Subgraph(graph))
     known = np.array([1] * 5 + [-1] * 4 + [0] * 4, np.int8)
-    assert followed(graph, part, known).tolist() == [True] * 5 + [False] * 4 + [False] + [True] * 2 + [True]
+    assert followed(Subgraph(graph), part, known).tolist() == [True] * 5 + [False] * 4 + [False] + [True] * 2 + [True]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral import Segmentation, normalized_cut
+from ooc_chol.apps.spectral import Graph, Segmentation, normalized_cut
 from tests.apps.spectral.drawn_images import disc, five_regions, numbered, six_regions, two_discs
 from tests.inside.spectral import SolverOptions, check_scales, features_of, normalized, pixel_affinity, regions
 
@@ -613,3 +613,27 @@ def test_segments_do_not_depend_on_what_is_packed(wanted: dict[str, Any], monkey
     apart = normalized_cut(grey, **how)
     assert len(packed) - count > count > 0
     np.testing.assert_array_equal(shared.labels, apart.labels)
+
+
+@pytest.mark.parametrize("wanted", [{"max_ncut": 0.3}, {"n_segments": 5}])
+def test_segments_do_not_depend_on_whose_rows_are_shared(wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a segment before, or copies: every cut is the same to the bit, and nothing is kept behind the call."""
+    how: dict[str, Any] = {"sigma_i": 20, "radius": 3, "preconditioner": "diagonal", "devices": "host:0", **wanted}
+    found, copies, copy = list[Segmentation](), [0, 0], Graph.subgraph
+
+    def counted(graph: Graph, vertices: NDArray[np.int64]) -> Graph:
+        copies[len(found)] += 1
+        return copy(graph, vertices)
+
+    monkeypatch.setattr(Graph, "subgraph", counted)
+    for others in (np.inf, -1):
+        monkeypatch.setattr(regions, "_OTHERS", others)
+        found.append(normalized_cut(five_regions()[0], **how))
+        assert all(region.base is None for region in grown(found[-1].more.regions.root))
+    assert copies[0] < copies[1]
+    np.testing.assert_array_equal(found[0].labels, found[1].labels)
+    assert found[0].tree == found[1].tree
+
+
+def grown(region: Any) -> list[Any]:
+    return [region, *(each for child in region.children or () for each in grown(child))]

@@ -56,9 +56,7 @@ class Graph:
 
         def add(rows: slice) -> None:
             some = starts[rows.start : rows.stop + 1]
-            filled = np.flatnonzero(np.diff(some))
-            if len(filled):
-                sums[rows.start + filled] = np.add.reduceat(self.adjacency.data[some[0] : some[-1]], some[filled] - some[0])
+            sums[rows] = sums_of_rows(self.adjacency.data[some[0] : some[-1]], some - some[0])
 
         map_runs(add, runs_between(starts))
         return sums
@@ -101,6 +99,14 @@ class Graph:
     def part_weights(self, labels: NDArray[Any], n_parts: int) -> NDArray[np.float64]:
         """Weights of the vertices of every part, (n_parts,)."""
         return np.bincount(tb.plain_array("labels", labels), self.vertex_weights, n_parts).astype(np.float64)
+
+
+def sums_of_rows(values: NDArray[np.float64], starts: NDArray[Any]) -> NDArray[np.float64]:
+    """Values summed by rows, whose starts are given with the end of the last one, 0 for an empty one."""
+    sums, filled = np.zeros(len(starts) - 1), np.flatnonzero(np.diff(starts))
+    if len(filled):
+        sums[filled] = np.add.reduceat(values, starts[filled])
+    return sums
 
 
 def _ascending_part(matrix: csr_array, vertices: NDArray[Any]) -> csr_array:

@@ -7,19 +7,18 @@ afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
+from ooc_chol.apps.spectral.graphs.runs import map_runs
+from ooc_chol.apps.spectral.graphs.subgraph import Edges, Subgraph
 
-Result = TypeVar("Result")
 #: Vertices at both ends of some edges.
 _Pairs: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 
@@ -31,7 +30,7 @@ _NOTICED = 1e-6
 _SOME, _VERTICES = 2, 1 << 15
 
 
-def parts_of(graph: Graph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def parts_of(graph: Subgraph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Part of every vertex, (n,) int32 with -1 for one that nobody notices, and the number of vertices of every part.
 
     Parts are numbered by their first vertices. A cut between parts is below ``2e-10 m`` of the smaller side's edges, m being the
@@ -40,43 +39,37 @@ def parts_of(graph: Graph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """
     some = map_runs(partial(_some_edges, graph), _equal_shares(graph.n))
     is_loose = ~_noticed(graph, some)
-    label = _components(graph, ~is_loose, some).astype(np.int64)
-    label[is_loose] = graph.n
-    kept, first, part, sizes = np.unique(label, return_index=True, return_inverse=True, return_counts=True)
-    if kept[-1] == graph.n:
-        kept, first, sizes = kept[:-1], first[:-1], sizes[:-1]
-    number = np.full(len(kept) + 1, -1, np.int32)
-    order = np.argsort(first)
-    number[order] = np.arange(len(kept))
-    return number[part], sizes[order]
+    label = _components(graph, ~is_loose, some)
+    sizes = np.bincount(label[~is_loose], minlength=graph.n)
+    first = np.full(graph.n, graph.n)
+    first[label[::-1]] = np.arange(graph.n)[::-1]
+    first[sizes == 0] = graph.n
+    kept = np.argsort(first, kind="stable")[: np.count_nonzero(sizes)]
+    number = np.full(graph.n, -1, np.int32)
+    number[kept] = np.arange(len(kept))
+    part = number[label]
+    part[is_loose] = -1
+    return part, sizes[kept]
 
 
-class _Edges(NamedTuple):
-    """Some edges: the vertices whose rows they stand in, their other ends and weights."""
-
-    begins: NDArray[Any]
-    ends: NDArray[Any]
-    weights: NDArray[np.float64]
-
-
-def _noticed(graph: Graph, some: Sequence[_Edges]) -> NDArray[np.bool_]:
+def _noticed(graph: Subgraph, some: Sequence[Edges]) -> NDArray[np.bool_]:
     """Vertices that some edge makes noticed by its other end, and those without edges."""
     is_noticed = np.asarray(graph.degrees == 0)
 
-    def look(edges: _Edges) -> None:
+    def look(edges: Edges) -> None:
         is_seen = edges.weights > _NOTICED * graph.degrees.take(edges.ends, mode="clip")
         is_noticed[edges.begins[is_seen]] = True
 
     map_runs(look, some)
-    _look_at_all(look, graph, np.flatnonzero(~is_noticed))
+    graph.map_edges(look, np.flatnonzero(~is_noticed))
     return is_noticed
 
 
-def _components(graph: Graph, is_noticed: NDArray[np.bool_], some: Sequence[_Edges]) -> NDArray[np.int32]:
+def _components(graph: Subgraph, is_noticed: NDArray[np.bool_], some: Sequence[Edges]) -> NDArray[np.int32]:
     """Which vertices edges between noticed ones join: by some edges of each, then by all of those that are left over."""
     degrees = graph.degrees
 
-    def joining(edges: _Edges) -> _Pairs:
+    def joining(edges: Edges) -> _Pairs:
         begins, ends = edges.begins, edges.ends
         joins = edges.weights > _JOINS * np.minimum(degrees.take(begins, mode="clip"), degrees.take(ends, mode="clip"))
         joins &= is_noticed.take(begins, mode="clip") & is_noticed.take(ends, mode="clip")
@@ -84,13 +77,13 @@ def _components(graph: Graph, is_noticed: NDArray[np.bool_], some: Sequence[_Edg
 
     label = _joined(graph.n, map_runs(joining, some))
 
-    def bridges(edges: _Edges) -> _Pairs:
+    def bridges(edges: Edges) -> _Pairs:
         begins, ends = (label[side] for side in joining(edges))
         return begins[begins != ends], ends[begins != ends]
 
     # An edge between two components stands in the rows of both of its ends, one of which is not in the largest component.
     is_left = label != np.argmax(np.bincount(label))
-    found = _look_at_all(bridges, graph, np.flatnonzero(is_left & is_noticed))
+    found = graph.map_edges(bridges, np.flatnonzero(is_left & is_noticed))
     return _joined(int(label.max()) + 1, found)[label]
 
 
@@ -99,31 +92,15 @@ def _equal_shares(n: int) -> list[slice]:
     return [slice(first, min(n, first + _VERTICES)) for first in range(0, n, _VERTICES)]
 
 
-def _some_edges(graph: Graph, vertices: slice) -> _Edges:
+def _some_edges(graph: Subgraph, vertices: slice) -> Edges:
     """A few edges of each vertex, evenly spaced in its row; an edge may be among them twice."""
-    matrix = graph.adjacency
-    starts = matrix.indptr[vertices.start : vertices.stop + 1].astype(np.int64)
-    lengths = np.diff(starts)
+    matrix, rows = graph.whole.adjacency, graph.vertices[vertices]
+    starts = matrix.indptr[rows].astype(np.int64)
+    lengths = matrix.indptr[rows + 1] - starts
     has_edges = np.flatnonzero(lengths)
     at = (starts[has_edges, None] + lengths[has_edges, None] * np.arange(_SOME) // _SOME).ravel()
-    begins = np.repeat((vertices.start + has_edges).astype(matrix.indices.dtype), _SOME)
-    return _Edges(begins, matrix.indices.take(at, mode="clip"), matrix.data.take(at, mode="clip"))
-
-
-def _look_at_all(look: Callable[[_Edges], Result], graph: Graph, vertices: NDArray[np.int64]) -> list[Result]:
-    """Look at all edges of some vertices, by several threads."""
-    matrix = graph.adjacency
-    starts = matrix.indptr[vertices].astype(np.int64)
-    lengths = matrix.indptr[vertices + 1] - starts
-    before = np.concatenate([[0], np.cumsum(lengths)])
-
-    def edges(part: slice) -> Result:
-        at = np.arange(before[part.start], before[part.stop])
-        at += np.repeat(starts[part] - before[part.start : part.stop], lengths[part])
-        begins = np.repeat(vertices[part], lengths[part])
-        return look(_Edges(begins, matrix.indices[at], matrix.data[at]))
-
-    return map_runs(edges, runs_between(before))
+    begins = np.repeat(rows[has_edges], _SOME)
+    return graph.inside(Edges(begins, matrix.indices.take(at, mode="clip"), matrix.data.take(at, mode="clip")))
 
 
 def _joined(n: int, edges: Sequence[_Pairs]) -> NDArray[np.int32]:
@@ -135,13 +112,15 @@ def _joined(n: int, edges: Sequence[_Pairs]) -> NDArray[np.int32]:
     return np.asarray(connected_components(matrix, directed=False)[1])
 
 
-def followed(graph: Graph, part: NDArray[np.int32], known: NDArray[np.int8]) -> NDArray[np.bool_]:
+def followed(graph: Subgraph, part: NDArray[np.int32], known: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Sides of all vertices: those without one take that to which their part, or they by themselves, have the larger weights.
 
     Shapes: ``part`` (n,), ``known`` (n,). Returns (n,): the sides, true for 1; that of the more vertices where no weights tell.
     """
     pull, unknown = np.zeros(graph.n), np.flatnonzero(known == 0)
-    pull[unknown] = graph.adjacency[unknown] @ known.astype(np.float64)
+    of_all = np.zeros(graph.whole.n)
+    of_all[graph.vertices] = known
+    pull[unknown] = graph.whole.adjacency[graph.vertices[unknown]] @ of_all
     of_part = np.bincount(part + 1, pull, part.max() + 2)
     pull = np.where(part >= 0, of_part[part + 1], pull)
     majority = float(np.sign(known.sum(dtype=np.int64)))

@@ -16,15 +16,19 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
 from ooc_chol.apps.spectral.images.branches import grow
 from ooc_chol.apps.spectral.images.parts import followed, parts_of
-from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, normalized_cut_of
+from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, count_directions, normalized_cut_of
 from ooc_chol.apps.spectral.solving.eigenpairs import Within, lowest_eigenpairs
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
 from ooc_chol.apps.spectral.solving.near import Near
+from ooc_chol.apps.spectral.solving.ways import LANCZOS, Size, expected_way
 
 #: A segment of this share of the vertices of one that is packed is not packed again: that takes about as long as all passes.
 _SHARED = 0.5
+#: Nor are its rows copied while the search looks at fewer others than so many times its own: a copy takes as long as four times.
+_OTHERS = 2
 
 
 class Threshold(NamedTuple):
@@ -56,6 +60,13 @@ class _Packing(NamedTuple):
     vertices: NDArray[np.int32]
 
 
+class _Base(NamedTuple):
+    """The graph of a segment, in whose rows those of its parts stand, and its vertices."""
+
+    graph: Graph
+    vertices: NDArray[np.int32]
+
+
 class _Known(NamedTuple):
     """Vectors and cycle that iterations for parts of a segment start with, and its vertices."""
 
@@ -84,6 +95,7 @@ class Region:
     look: Look | None = None
     children: tuple[Region, Region] | None = None
     packing: _Packing | None = None  #: That of a segment which this one is part of, while the tree grows
+    base: _Base | None = None  #: Of a segment which this one is part of, as long; None for the whole
     known: _Known | None = None  #: Of a segment which this one is part of, as long
 
     def split(self) -> tuple[Region, Region]:
@@ -93,13 +105,13 @@ class Region:
             first, second = self.vertices[~self.look.side], self.vertices[self.look.side]
             self.children = Region(first, self.depth + 1), Region(second, self.depth + 1)
             for child in self.children:
-                child.packing, child.known = self.packing, self.known
+                child.packing, child.base, child.known = self.packing, self.base, self.known
             self.forget()
         return self.children
 
     def forget(self) -> None:
         """Leave what was kept for parts of it."""
-        self.packing = self.known = None
+        self.packing = self.base = self.known = None
 
 
 @final
@@ -166,7 +178,7 @@ class Regions:
 
     def _look(self, region: Region) -> Look:
         """The best split of a segment: of what counts in it, whose sides all else follows."""
-        graph = self.graph if region is self.root else self.graph.subgraph(region.vertices)
+        graph = self._graph_of(region)
         part, sizes = parts_of(graph)
         least = self.sweep.min_size
         large = np.flatnonzero(sizes >= least)
@@ -176,7 +188,7 @@ class Regions:
             is_main = part == large[0]
             if np.count_nonzero(is_main) < 2 * least:
                 return _whole(graph, "its parts are smaller than min_size")
-            main = self._by_eigenvectors(graph.subgraph(np.flatnonzero(is_main)), region, region.vertices[is_main])
+            main = self._by_eigenvectors(Subgraph(graph.whole, graph.vertices[is_main]), region, region.vertices[is_main])
             known = np.zeros(graph.n, np.int8)
             known[is_main] = np.where(main.side, 1, -1)
             side = followed(graph, part, known)
@@ -190,14 +202,29 @@ class Regions:
             return _whole(graph, "its parts are smaller than min_size")
         return Look(side, normalized_cut_of(graph, side), f"it falls into {len(packed)} parts that nothing joins", None)
 
-    def _within(self, graph: Graph, region: Region, vertices: NDArray[np.int32]) -> Within:
+    def _graph_of(self, region: Region) -> Subgraph:
+        """The graph of a segment: by the rows of one before it, unless that is much larger or the solver wants a copy."""
+        base = region.base or _Base(self.graph, self.root.vertices)
+        rows = np.searchsorted(base.vertices, region.vertices)
+        share, entries = len(rows) / len(base.vertices), base.graph.adjacency.nnz
+        size = Size(len(rows), int(share * entries))
+        is_copied = expected_way(size, self.vectors, self.solver, normalized=True) != LANCZOS
+        looks = count_directions(size.n_entries, self.vectors, self.sweep)
+        if share == 1 or (not is_copied and looks * (1 - share) <= _OTHERS * share):
+            return Subgraph(base.graph, rows)
+        graph = base.graph.subgraph(rows)
+        if not is_copied:
+            region.base = _Base(graph, region.vertices)
+        return Subgraph(graph)
+
+    def _within(self, graph: Subgraph, region: Region, vertices: NDArray[np.int32]) -> Within:
         """A packed affinity that has the graph's vertices: of a segment before, unless that is much larger."""
         packing = region.packing
         if packing is None or len(vertices) < _SHARED * len(packing.vertices):
             packing = region.packing = _Packing(oc.block_csr(graph.adjacency), vertices)
         return Within(packing.matrix, np.searchsorted(packing.vertices, vertices))
 
-    def _by_eigenvectors(self, graph: Graph, region: Region, vertices: NDArray[np.int32]) -> Look:
+    def _by_eigenvectors(self, graph: Subgraph, region: Region, vertices: NDArray[np.int32]) -> Look:
         """The best split that the lowest eigenvectors of a connected graph show."""
         try:
             within = partial(self._within, graph, region, vertices)
@@ -214,7 +241,7 @@ class Regions:
         return Look(best.side, best.ncut, best.how, lowest._replace(vectors=lowest.vectors[:0], near=None), seconds)
 
 
-def _whole(graph: Graph, why: str) -> Look:
+def _whole(graph: Subgraph, why: str) -> Look:
     """A segment that cannot be split."""
     return Look(np.zeros(graph.n, np.bool_), np.inf, why, None)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.graphs.graph import sums_of_rows
 from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
+from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -41,7 +43,7 @@ class Bipartition(NamedTuple):
 _DIRECTIONS, _SEARCHED_ENTRIES = 12, 50_000_000
 
 
-def best_bipartition(graph: Graph, vectors: NDArray[np.float64], options: SweepOptions) -> Bipartition:
+def best_bipartition(graph: Subgraph, vectors: NDArray[np.float64], options: SweepOptions) -> Bipartition:
     """The best normalized cut of all directions searched.
 
     Shapes: ``vectors`` (n, k). A direction costs O(nnz + n log n).
@@ -75,7 +77,7 @@ def _shared(function: Callable[[Item], Result], items: Sequence[Item], length: i
     return map_runs(function, items)
 
 
-def ncut_profile(graph: Graph, order: NDArray[np.int64]) -> NDArray[np.float64]:
+def ncut_profile(graph: Subgraph, order: NDArray[np.int64]) -> NDArray[np.float64]:
     """Normalized cuts of the first 1, 2, ..., n - 1 vertices of an order from the others, (n - 1,)."""
     return _profile(graph.degrees, (order, weights_before(graph, [order])[0]))
 
@@ -92,18 +94,21 @@ def _profile(degrees: NDArray[np.float64], ranked: tuple[NDArray[np.int64], NDAr
     return np.asarray(_share(cut, first) + _share(cut, last))
 
 
-def normalized_cut_of(graph: Graph, side: NDArray[np.bool_]) -> float:
+def normalized_cut_of(graph: Subgraph, side: NDArray[np.bool_]) -> float:
     """``cut / assoc(A) + cut / assoc(B)``, summed from the edges; 0 where no edge is cut."""
-    matrix = graph.adjacency
+    matrix, vertices = graph.whole.adjacency, graph.vertices
     starts = matrix.indptr
+    sides = np.full(graph.whole.n, 2, np.int8)  # of others, which differ from 0 and 1 in another bit
+    sides[vertices] = side
 
-    def cut_in(rows: slice) -> float:
+    def cut_in(run: slice) -> float:
+        rows = slice(vertices[run.start], vertices[run.stop - 1] + 1)
         part = slice(starts[rows.start], starts[rows.stop])
-        of_ends = side.take(matrix.indices[part], mode="clip")
-        is_cut = np.repeat(side[rows], np.diff(starts[rows.start : rows.stop + 1])) != of_ends
-        return float(matrix.data[part][is_cut].sum()) / 2
+        of_ends = sides.take(matrix.indices[part], mode="clip")
+        of_ends ^= np.repeat(sides[rows], np.diff(starts[rows.start : rows.stop + 1]))
+        return float(matrix.data[part][of_ends == 1].sum()) / 2
 
-    cut, degrees = np.array([sum(map_runs(cut_in, runs_between(starts)))]), graph.degrees
+    cut, degrees = np.array([sum(map_runs(cut_in, runs_between(graph.starts)))]), graph.degrees
     return float((_share(cut, degrees[side].sum()) + _share(cut, degrees[~side].sum()))[0])
 
 
@@ -115,25 +120,35 @@ def _share(cut: NDArray[np.float64], assoc: NDArray[np.float64]) -> NDArray[np.f
     return shares
 
 
-def weights_before(graph: Graph, orders: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+def weights_before(graph: Subgraph, orders: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
     """Weights of the edges of each vertex to vertices before it in each order, (orders, n)."""
-    matrix, n = graph.adjacency, graph.n
-    starts = matrix.indptr
-    ranks, sums = np.empty((len(orders), n), matrix.indices.dtype), np.zeros((len(orders), n))
+    matrix, vertices = graph.whole.adjacency, graph.vertices
+    index = matrix.indices.dtype
+    ranks, sums = np.full((len(orders), graph.whole.n), np.iinfo(index).max, index), np.zeros((len(orders), graph.whole.n))
     for rank, order in zip(ranks, orders, strict=True):
-        rank[order] = np.arange(n, dtype=rank.dtype)
+        rank[vertices[order]] = np.arange(graph.n, dtype=index)
 
     def add(rows: slice) -> None:
-        part, lengths = slice(starts[rows.start], starts[rows.stop]), np.diff(starts[rows.start : rows.stop + 1])
-        columns, data = matrix.indices[part], matrix.data[part]
-        filled = np.flatnonzero(lengths)
-        first = starts[rows.start + filled] - starts[rows.start]
-        for rank, of_order in zip(ranks, sums, strict=True):
-            is_before = rank.take(columns, mode="clip") < np.repeat(rank[rows], lengths)
-            if len(filled):
-                of_order[rows.start + filled] = np.add.reduceat(data * is_before, first)
+        sums[:, rows] = _before(ranks, matrix, rows, ranks[:, rows])
 
-    map_runs(add, runs_between(starts))
+    map_runs(add, runs_between(matrix.indptr))
+    sums = sums if graph.is_all else sums[:, vertices]
+    border = graph.border
+    if len(border):
+        sums[:, border] = _before(ranks, graph.border_rows, slice(0, len(border)), ranks[:, vertices[border]])
+    return sums
+
+
+def _before(ranks: NDArray[Any], matrix: csr_array, rows: slice, own: NDArray[Any]) -> NDArray[np.float64]:
+    """The same of some rows of a matrix, whose own ranks are given, by the ranks of all columns, (orders, rows)."""
+    starts = matrix.indptr[rows.start : rows.stop + 1]
+    columns, data, lengths = matrix.indices[starts[0] : starts[-1]], matrix.data[starts[0] : starts[-1]], np.diff(starts)
+    of_ends, weights, is_before = np.empty_like(columns), np.empty_like(data), np.empty(len(data), np.bool_)
+    sums = np.empty(own.shape)
+    for rank, of_rows, of_order in zip(ranks, own, sums, strict=True):
+        rank.take(columns, mode="clip", out=of_ends)
+        np.less(of_ends, np.repeat(of_rows, lengths), out=is_before)
+        of_order[:] = sums_of_rows(np.multiply(data, is_before, out=weights), starts - starts[0])
     return sums
 
 
@@ -146,14 +161,18 @@ def _sizes(n: int, options: SweepOptions) -> NDArray[np.int64]:
     return np.unique(np.clip(evenly, least, most))
 
 
-def _directions(graph: Graph, count: int, options: SweepOptions) -> Iterator[tuple[str, NDArray[np.float64]]]:
+def count_directions(n_entries: int, count: int, options: SweepOptions) -> int:
+    """How many directions of the span of some vectors are searched."""
+    searched = min(_DIRECTIONS, _SEARCHED_ENTRIES // max(1, n_entries)) if options.search is None else options.search
+    return max(count, searched) if count > 1 else count
+
+
+def _directions(graph: Subgraph, count: int, options: SweepOptions) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """The axes, angles between the first two, and random directions where there are more."""
-    searched = options.search
-    if searched is None:
-        searched = min(_DIRECTIONS, _SEARCHED_ENTRIES // max(1, graph.adjacency.nnz))
+    searched = count_directions(graph.n_entries, count, options)
     for k in range(count):
         yield f"along eigenvector {k + 2}", np.eye(count)[k]
-    others = max(0, searched - count) if count > 1 else 0
+    others = searched - count
     angles = others if count == 2 else others // 2
     for i in range(angles):
         angle = np.pi * (i + 1) / (angles + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from threading import Lock
 from typing import NamedTuple, TypeAlias, final
 
@@ -17,6 +16,7 @@ from scipy.sparse import csr_array
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
 from ooc_chol.apps.spectral.solving.lowest import PRECONDITIONERS, Lowest, PassCount, SolverOptions
 from ooc_chol.apps.spectral.solving.near import Cycle, Near
 from ooc_chol.apps.spectral.solving.preconditioners import TooDenseError, aggregated, has_pyamg
@@ -73,7 +73,7 @@ class Within(NamedTuple):
 
 
 def lowest_eigenpairs(
-    graph: Graph,
+    graph: Graph | Subgraph,
     count: int,
     options: SolverOptions,
     *,
@@ -95,13 +95,13 @@ def lowest_eigenpairs(
     _check(graph, count, options)
     exponent = int(np.frexp(graph.degrees.max())[1])
     if abs(exponent) > _MOST_EXPONENT:
-        small = replace(graph, adjacency=_scaled(graph.adjacency, -exponent))
+        small = Graph(_scaled(graph.adjacency, -exponent), np.ones(graph.n), graph.name)
         found = lowest_eigenpairs(small, count, options, normalized=normalized)
         return found if normalized else found._replace(eigenvalues=np.ldexp(found.eigenvalues, exponent))
     count = min(count, graph.n - 1)
     if is_dense(graph.n, count):
         return _by_lapack(graph, count, began, normalized=normalized)
-    if is_small := is_for_host(graph.adjacency.nnz, options):
+    if is_small := is_for_host(_entries(graph), options):
         options = options.on_host()
     if near is None or near.cycle is None:
         way = chosen_way(graph, options, normalized=normalized)
@@ -133,6 +133,11 @@ def _cycle_of(way: _Way, n: int) -> Cycle:
     return cycle if isinstance(cycle, Cycle) else Cycle(cycle, n)
 
 
+def _entries(graph: Graph | Subgraph) -> int:
+    """Entries of the adjacency, of which no copy is made."""
+    return graph.n_entries if isinstance(graph, Subgraph) else int(graph.adjacency.nnz)
+
+
 def _scaled(adjacency: csr_array, exponent: int) -> csr_array:
     """A matrix times a power of two."""
     scaled = csr_array((np.ldexp(adjacency.data, exponent), adjacency.indices, adjacency.indptr), shape=adjacency.shape)
@@ -140,7 +145,7 @@ def _scaled(adjacency: csr_array, exponent: int) -> csr_array:
     return scaled
 
 
-def _check(graph: Graph, count: int, options: SolverOptions) -> None:
+def _check(graph: Graph | Subgraph, count: int, options: SolverOptions) -> None:
     """Refuse graphs without nontrivial eigenpairs, and options that make no sense."""
     if graph.n < 2:
         raise ValueError(f"{graph.name} has {graph.n} vertices: only of two or more are there nontrivial eigenpairs")
@@ -157,7 +162,7 @@ def _check(graph: Graph, count: int, options: SolverOptions) -> None:
 # small graphs
 
 
-def _by_lapack(graph: Graph, count: int, began: float, *, normalized: bool) -> Lowest:
+def _by_lapack(graph: Graph | Subgraph, count: int, began: float, *, normalized: bool) -> Lowest:
     """Eigenpairs of a dense matrix."""
     scaling = 1 / np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
     laplacian = graph.laplacian().toarray() * scaling * scaling[:, None]
@@ -176,7 +181,7 @@ def _by_lapack(graph: Graph, count: int, began: float, *, normalized: bool) -> L
 # others
 
 
-def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Way:
+def chosen_way(graph: Graph | Subgraph, options: SolverOptions, *, normalized: bool) -> _Way:
     """The preconditioner that is asked for, or the best that there is."""
     is_gpu, wanted = options.are_gpus, options.preconditioner
     if wanted == "diagonal":
@@ -201,7 +206,7 @@ def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Wa
     return _Way(AMG, reason, cycle)
 
 
-def _without_cycle(graph: Graph, reason: str, *, is_gpu: bool, normalized: bool) -> _Way:
+def _without_cycle(graph: Graph | Subgraph, reason: str, *, is_gpu: bool, normalized: bool) -> _Way:
     """The diagonal, or Lanczos where that takes fewer passes."""
     if normalized:
         return _Way(LANCZOS, f"{reason}; the diagonal of a normalized Laplacian is 1 and saves nothing")
@@ -291,7 +296,7 @@ class _Turn:
 class _Call(NamedTuple):
     """Arguments common to all calls of ``oc.eigsh`` for a graph."""
 
-    graph: Graph
+    graph: Graph | Subgraph
     operator: oc.Operator
     k: int
     options: SolverOptions
@@ -324,8 +329,8 @@ class _Call(NamedTuple):
         if way.method == LANCZOS:
             tol = lanczos_tol(tol, self.k)
         how = eigsh_options(way.method, self.k, options, self.null, way.preconditioner)
-        is_even = unevenness(np.diff(self.graph.adjacency.indptr)) < IRREGULAR
-        if way.method == DIAGONAL and options.preconditioner == "auto" and is_even:
+        is_open = way.method == DIAGONAL and options.preconditioner == "auto"
+        if is_open and unevenness(np.diff(self.graph.adjacency.indptr)) < IRREGULAR:
             how["method"] = "auto"  # on the host the inverse, where its factor is small
         try:
             with self.turn.taken():

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
 
 Vectors = NDArray[np.float64]
 
@@ -53,7 +54,7 @@ class Near(NamedTuple):
             cycle = None if len(inside) < LEAST_SHARE * cycle.n else replace(cycle, rows=inside)
         return Near(self.vectors[rows], cycle)
 
-    def ritz(self, graph: Graph) -> tuple[Vectors, int]:
+    def ritz(self, graph: Graph | Subgraph) -> tuple[Vectors, int]:
         """Ritz vectors of the normalized Laplacian in the span, ascending, beside its null vector; how many are close."""
         roots = np.sqrt(graph.degrees)[:, None]
         null, x = roots / np.linalg.norm(roots), self.vectors * roots

@@ -12,6 +12,8 @@ from ooc_chol.eigen.wanted import Wanted, keys
 
 #: Random vectors of a sweep, and how often each is multiplied.
 VECTORS, PASSES = 4, 10
+#: Part of the room for products that the frontier has where there is not enough for all.
+FRONTIER_PART = 0.25
 
 
 class Sweep(NamedTuple):
@@ -30,23 +32,29 @@ def sweep(
 
     Shapes: ``margin`` (k,). 4 random vectors, 10 products with each: a wider block begins with as many as it has, a narrower one
     with as many products in all, since long chains tell close eigenvalues apart. Where the basis has no room for that, products
-    are fewer. A random vector has a part in every eigenspace that is orthogonal to what was found, which products with A enlarge
-    where its eigenvalue is extreme. It is a test and no proof.
+    are fewer, and the frontier has a quarter of them. A random vector has a part in every eigenspace that is orthogonal to what
+    was found, which products with A enlarge where its eigenvalue is extreme. It is a test and no proof.
     """
     space, k = basis.space, wanted.k
     basis.shrink(-(-k // space.block))
     older = list(basis.frontier)
     room = space.capacity - basis.used - len(older)  # panels, when the frontier may have to move
     ends = [basis.join(seed * VECTORS)]
-    steps = max(0, min(passes * -(-VECTORS // space.block), room - 1))
-    # What was missed may lie in part in the frontier, to which random vectors are made orthogonal: it is multiplied too.
-    if (room - 1) // (1 + len(older)) >= steps:
-        ends += older
-    for _ in range(steps):
-        ends = [basis.multiply(end) for end in ends]
+    steps = most = max(0, min(passes * -(-VECTORS // space.block), room - 1))
+    # What was missed may lie in part in the frontier, to which random vectors are made orthogonal: it is multiplied too where
+    # there is room for both, and some times where there is not even enough for these.
+    fewer = most if (room - 1) // (1 + len(older)) >= most else 0
+    if most == room - 1:
+        fewer = max(fewer, int(FRONTIER_PART * most) // max(1, len(older)))
+        steps = min(most, most - fewer * len(older))
+    for step in range(steps):
+        chains = [*ends, *older] if step < fewer else ends
+        multiplied = [basis.multiply(end) for end in chains]
+        ends, older = multiplied[:1], multiplied[1:] if step < fewer else older
+    ends += older
     basis.frontier = [*ends, *(panel for panel in basis.frontier if panel not in ends)]
     basis.read()
     ritz = basis.ritz(wanted.which)
     before, after = keys(found[:k], wanted.which), keys(ritz.values[:k], wanted.which)
     missed = int(np.count_nonzero(after > before + margin))
-    return Sweep(steps * len(ends), space.block, missed, ritz)
+    return Sweep(steps + fewer * len(older), space.block, missed, ritz)

@@ -13,7 +13,7 @@ import pytest
 from tests.inside.hardware import CudaKind
 
 #: Seconds after which a test that should end, ends with an error.
-HANG_SECONDS = 60
+HANG_SECONDS = 180
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -57,6 +57,15 @@ def test_default_calls_and_edges(made, k, options):
     check_case(case, pairs)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_copies_in_the_frontier_are_found_where_the_check_is_cut_short(seed):
+    """A basis of 112 for 96 pairs leaves the check 14 products: all with random vectors missed a copy from half of these."""
+    made = few.hypercube(7)
+    v0 = np.random.default_rng(seed).standard_normal((128, 1))
+    pairs = oc.eigsh(made.a, 96, which="LA", block=1, ncv=112, v0=v0, devices="host:0", max_passes=400)
+    check_case(Case("case", made, 96, {"which": "LA"}), pairs)
+
+
 @pytest.mark.parametrize("precision", few.PRECISIONS)
 @pytest.mark.parametrize(("m", "factor", "block"), [(100, 1.0, 2), (150, -1.0, 4), (150, 1e-9, 8), (222, -1.0, 8), (222, 1e9, 1)])
 def test_matrices_of_rank_one(m, factor, block, precision):

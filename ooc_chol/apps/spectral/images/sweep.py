@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ooc_chol.apps.spectral.graphs.graph import sums_of_rows
 from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
 from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
 
@@ -143,12 +142,12 @@ def _before(ranks: NDArray[Any], matrix: csr_array, rows: slice, own: NDArray[An
     """The same of some rows of a matrix, whose own ranks are given, by the ranks of all columns, (orders, rows)."""
     starts = matrix.indptr[rows.start : rows.stop + 1]
     columns, data, lengths = matrix.indices[starts[0] : starts[-1]], matrix.data[starts[0] : starts[-1]], np.diff(starts)
-    of_ends, weights, is_before = np.empty_like(columns), np.empty_like(data), np.empty(len(data), np.bool_)
-    sums = np.empty(own.shape)
-    for rank, of_rows, of_order in zip(ranks, own, sums, strict=True):
-        rank.take(columns, mode="clip", out=of_ends)
-        np.less(of_ends, np.repeat(of_rows, lengths), out=is_before)
-        of_order[:] = sums_of_rows(np.multiply(data, is_before, out=weights), starts - starts[0])
+    sums, filled = np.zeros(own.shape), np.flatnonzero(lengths)
+    if len(filled):
+        first = starts[filled] - starts[0]
+        for rank, of_rows, of_order in zip(ranks, own, sums, strict=True):
+            is_before = rank.take(columns, mode="clip") < np.repeat(of_rows, lengths)
+            of_order[filled] = np.add.reduceat(data * is_before, first)
     return sums
 
 

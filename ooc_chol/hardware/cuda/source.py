@@ -24,10 +24,6 @@ class _Gatherer(NamedTuple):
     gathered: Any
 
 
-#: Bytes up to which rows that the host reads pass through page-locked memory of CuPy's pool.
-_MOST_STAGED = 1 << 16
-
-
 #: Bytes up to which what the host reads passes through page-locked memory of CuPy's pool.
 _MOST_STAGED = 1 << 16
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ooc_chol.calls.progress import Progress as Progress
     from ooc_chol.calls.progress import open_reporter as open_reporter
     from ooc_chol.calls.progress import progress_reporter as progress_reporter
+    from ooc_chol.calls.report import AbstractPlannedReport as AbstractPlannedReport
     from ooc_chol.calls.report import AbstractReport as AbstractReport
     from ooc_chol.calls.report import CallBytes as CallBytes
     from ooc_chol.calls.report import CallSeconds as CallSeconds
@@ -97,7 +98,7 @@ _NAMES = {
     "calls.page": ("AbstractPage", "link_lines"),
     "calls.plan": ("AbstractPlan",),
     "calls.progress": ("Progress", "open_reporter", "progress_reporter"),
-    "calls.report": ("AbstractReport", "CallBytes", "CallSeconds"),
+    "calls.report": ("AbstractPlannedReport", "AbstractReport", "CallBytes", "CallSeconds"),
     "cluster.plan": ("ClusterPlan",),
     "cluster.report": ("ClusterReport",),
     "config": ("format_bytes", "parse_bytes", "real_number", "whole_number"),

@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 def calls_of(work: Callable[[], Result]) -> tuple[Result, int]:
-    """What ``work`` gives, and the calls of functions, of Python or C, that it takes on this thread."""
+    """Result of ``work``, and the calls of functions, of Python or C, that it takes on this thread."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:

@@ -46,7 +46,7 @@ def sweep(
     fewer = most if (room - 1) // (1 + len(older)) >= most else 0
     if most == room - 1:
         fewer = max(fewer, int(FRONTIER_PART * most) // max(1, len(older)))
-        steps = min(most, most - fewer * len(older))
+        steps = most - fewer * len(older)
     for step in range(steps):
         chains = [*ends, *older] if step < fewer else ends
         multiplied = [basis.multiply(end) for end in chains]

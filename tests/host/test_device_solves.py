@@ -94,7 +94,7 @@ def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(tmp_pa
 
 @pytest.fixture(params=[False, True], ids=["one thread", "threads"])
 def maybe_by_threads(request, monkeypatch):
-    """Whether passes over right-hand sides are shared by threads, however small."""
+    """Passes over right-hand sides that are shared by threads, however small, or by none."""
     if request.param:
         monkeypatch.setattr(team, "cores", lambda: 3)
         for name, nbytes in (("_LEAST_SHARED", 0), ("_LEAST_SHARE", 64)):

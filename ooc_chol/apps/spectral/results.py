@@ -116,7 +116,7 @@ class Partition(tb.AbstractPage):
 
 @final
 @dataclass(frozen=True, repr=False)
-class PartitionReport(tb.AbstractReport):
+class PartitionReport(tb.AbstractPlannedReport):
     """How a partition was found; printed, it is a page of sentences.
 
     Parameters
@@ -165,16 +165,6 @@ class PartitionReport(tb.AbstractReport):
     def call(self) -> str:  # type: ignore[override]
         """``"bisect"`` or ``"partition"``."""
         return self.plan.call
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices that took part."""
-        return self.plan.devices
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most bytes that any device allocated, as planned for the largest bisection."""
-        return self.plan.peak_bytes
 
     def figures(self) -> Mapping[str, object]:
         """Sizes, and how the parts were found."""
@@ -365,7 +355,7 @@ class Split:
 
 @final
 @dataclass(frozen=True, repr=False)
-class SegmentationReport(tb.AbstractReport):
+class SegmentationReport(tb.AbstractPlannedReport):
     """How segments were found; printed, it is a page of sentences.
 
     Parameters
@@ -407,16 +397,6 @@ class SegmentationReport(tb.AbstractReport):
     looks: int = 0  #: Segments whose best cut is known, split or not
     call = "normalized_cut"
     resumed = 0  #: There are no checkpoints
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices that took part."""
-        return self.plan.devices
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most bytes that any device allocated, as planned for the largest cut."""
-        return self.plan.peak_bytes
 
     def figures(self) -> Mapping[str, object]:
         """Sizes, and how the segments were found."""

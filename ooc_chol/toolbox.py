@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.sources.npz import input_npz as input_npz
     from ooc_chol.sparse.sources.others import is_dense as is_dense
     from ooc_chol.sparse.sources.others import networkx_adjacency as networkx_adjacency
+    from ooc_chol.sparse.sweep_cuts import SweepCuts as SweepCuts
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
     from ooc_chol.tensors.problem import observed_mask as observed_mask
     from ooc_chol.tensors.report import HeldOut as HeldOut
@@ -133,6 +134,7 @@ _NAMES = {
     "sparse.sources.npy": ("input_npy",),
     "sparse.sources.npz": ("input_npz",),
     "sparse.sources.others": ("is_dense", "networkx_adjacency"),
+    "sparse.sweep_cuts": ("SweepCuts",),
     "tensors.plan": ("TensorPlan",),
     "tensors.problem": ("observed_mask",),
     "tensors.report": ("HeldOut", "ImputeReport"),

@@ -1,4 +1,4 @@
-"""The module ``kernels/cuda/values.py`` on the host: NumPy in CuPy's place, and its kernels as C++ whose threads take turns."""
+"""Modules of ``kernels/cuda`` on the host: NumPy in CuPy's place, and their kernels as C++ whose threads take turns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,20 @@ template <class... A, void (*Kernel)(A...)> struct Call<Kernel> {
     extern "C" unsigned count_##name() { return Call<name>::count(); } \
     extern "C" unsigned bytes_##name(unsigned at) { return Call<name>::bytes(at); }
 """
-KERNELS = ("sums", "wide_sums", "segment_sums", "add_segments", "sampled", "sampled_once", "gather", "scatter")
+#: The kernels of each module.
+KERNELS = {
+    "values": ("sums", "wide_sums", "segment_sums", "add_segments", "sampled", "sampled_once", "gather", "scatter"),
+    "sweep_cuts": (
+        "project",
+        "rank",
+        "weights_before",
+        "sum_chunks",
+        "scan_chunks",
+        "best_of_chunks",
+        "sides_of",
+        "weights_across",
+    ),
+}
 
 
 class Held(np.ndarray):
@@ -58,6 +71,16 @@ class Held(np.ndarray):
     @property
     def data(self):
         return SimpleNamespace(ptr=self.ctypes.data)
+
+
+class Current(SimpleNamespace):
+    """A device or a stream, which a block makes that of the thread."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return
 
 
 def held(array):
@@ -93,45 +116,53 @@ class Library:
 
 
 class Emulated:
-    """``values`` is the module; ``folder`` keeps what is compiled."""
+    """``module`` is the one of a name; ``folder`` keeps what is compiled."""
 
-    def __init__(self, folder):
-        self._folder, self._libraries = folder, {}
+    def __init__(self, folder, name):
+        self._folder, self._libraries, self._kernels = folder, {}, KERNELS[name]
         cupy = self._cupy()
-        spec = importlib.util.spec_from_file_location("emulated_values", ROOT / "ooc_chol/kernels/cuda/values.py")
-        self.values = importlib.util.module_from_spec(spec)
+        spec = importlib.util.spec_from_file_location(f"emulated_{name}", ROOT / f"ooc_chol/kernels/cuda/{name}.py")
+        self.module = importlib.util.module_from_spec(spec)
         before = sys.modules.get("cupy")
         sys.modules["cupy"] = cupy
         try:
-            spec.loader.exec_module(self.values)
+            spec.loader.exec_module(self.module)
         finally:
             if before is None:
                 del sys.modules["cupy"]
             else:
                 sys.modules["cupy"] = before
-        self.values.modules = SimpleNamespace(load=self._load)
+        self.module.modules = SimpleNamespace(load=self._load)
 
     def _cupy(self):
         cupy = ModuleType("cupy")
         cupy.__dict__.update({name: getattr(np, name) for name in np.__all__})
         cupy.empty = lambda shape, dtype: self._garbage(shape, dtype)
         cupy.zeros = lambda shape, dtype: np.zeros(shape, dtype).view(Held)
+        cupy.full = lambda shape, value, dtype: np.full(shape, value, dtype).view(Held)
+        cupy.asarray = lambda x: x.copy().view(Held)
+        cupy.asnumpy = lambda x: np.array(x)
         cupy.ascontiguousarray = lambda x: np.ascontiguousarray(x).view(Held)
-        stream = SimpleNamespace(synchronize=lambda: None)
-        cupy.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=0), get_current_stream=lambda: stream)
+        cupy.cuda = SimpleNamespace(
+            Device=lambda number=0: Current(id=number),
+            Stream=lambda non_blocking: Current(synchronize=lambda: None),
+            get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
+            MemoryPool=lambda: SimpleNamespace(malloc=None, free_all_blocks=lambda: None),
+            using_allocator=lambda malloc: nullcontext(),
+        )
         return cupy
 
     def _garbage(self, shape, dtype):
         """New memory, in which nothing that is forgotten goes unseen."""
         array = np.empty(shape, dtype).view(Held)
-        array.fill(np.nan)
+        array.fill(np.nan if array.dtype.kind == "f" else 77)
         return array
 
     def _load(self, *names, **defines):
         key = names, tuple(defines.items())
         if key not in self._libraries:
-            source = self._folder / f"values{len(self._libraries)}.cpp"
-            callable_kernels = "".join(f"CALLABLE({name})\n" for name in KERNELS)
+            source = self._folder / f"{len(self._libraries)}.cpp"
+            callable_kernels = "".join(f"CALLABLE({name})\n" for name in self._kernels)
             source.write_text(
                 ON_THE_HOST + MORE + modules.code(*names, **defines) + LAUNCH + CALLED + callable_kernels, encoding="utf-8"
             )

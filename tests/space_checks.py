@@ -209,9 +209,7 @@ def residuals(a, space: DeviceSpace) -> None:
 
 def filtered(space: DeviceSpace, name: str) -> None:
     """Inner products of the first panel with a polynomial of A times it; panels 3 and 4 are spoilt."""
-    steps: list[tuple[int, int | None, int | None]] = [(0, None, 3), (3, 0, 4), (4, 3, 3), (3, 4, 4), (4, 3, 3), (3, 4, None)]
-    for panel, previous, into in steps:
-        space.recur(panel, previous, into, center=0.25, half=-300.0)
+    space.filter(0, range(3, 5), 6, center=0.25, half=-300.0)
     space.inner(range(1), name)
 
 

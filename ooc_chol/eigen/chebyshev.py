@@ -130,13 +130,9 @@ class FilteredSpace(AbstractSpace):
         self._space.passes = count
 
     def product(self, panel: int) -> None:
-        """``W = p(A) V[panel]`` by the recurrence ``T_(j+1)(t) = 2 t T_j(t) - T_(j-1)(t)``."""
-        previous, current = None, panel
-        for step in range(1, self._filter.degree + 1):
-            # T_(j+1) takes the place of T_(j-1), which no later step reads; the last one stays in W.
-            into = None if step == self._filter.degree else self.capacity + (step + 1) % SCRATCH_PANELS
-            self._space.recur(current, previous, into, center=self._filter.center, half=self._filter.half)
-            previous, current = current, panel if into is None else into
+        """``W = p(A) V[panel]``."""
+        scratch, how = range(self.capacity, self.capacity + SCRATCH_PANELS), self._filter
+        self._space.filter(panel, scratch, how.degree, center=how.center, half=how.half)
 
     def fill(self, seed: int) -> None:
         self._space.fill(seed)

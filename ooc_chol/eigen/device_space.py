@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from ooc_chol.eigen import early_array
 from ooc_chol.eigen.device_group import DeviceGroup, own_basis, own_panel, own_w
 from ooc_chol.eigen.orthogonalization import Orthogonalizer
 from ooc_chol.eigen.products_elsewhere import ProductOf, ProductsElsewhere
-from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.space import AbstractSpace, filter_steps
 from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
 from ooc_chol.eigen.space_log import CoefficientLog, SpaceSeconds
@@ -37,6 +37,25 @@ from ooc_chol.sparse.pass_rates import pass_rates_of
 from ooc_chol.sparse.planning import Devices, diagonals_of, precision_of
 from ooc_chol.sparse.products import Products, lock_blocks
 from ooc_chol.tracing.trace import Trace
+
+#: Products with blocks up to which a polynomial is captured; of more each takes a GPU longer than a thread to enqueue it.
+_MOST_PRODUCTS = 1 << 13
+
+
+class _Filter(NamedTuple):
+    """Steps of a polynomial of A."""
+
+    panel: int
+    scratch: range
+    degree: int
+    center: float
+    half: float
+
+
+def _enqueue(device: SpaceDevice, steps: _Filter) -> None:
+    """Enqueue all steps of a polynomial on a device that works alone."""
+    for step in filter_steps(steps.panel, steps.scratch, steps.degree):
+        device.multiply_and_recur(Recurrence(*step, steps.center, steps.half))
 
 
 @final
@@ -58,8 +77,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         self._run = Pass("multiply", plan.block, is_traced=trace)
         self._log = CoefficientLog(self.block, plan.sizes.log_entries)
         self._done: dict[str, NDArray[np.float64]] = {}  # read when the log was full
-        #: Steps of Chebyshev's recurrence that have been, and what enqueues those that were captured.
-        self._steps: dict[Recurrence, Callable[[], None] | None] = {}
+        self._filters: dict[_Filter, Callable[[], None]] = {}  # what enqueues those that were captured
         #: The panel whose rows of other devices are in X, or on their way, as W was before it was made orthonormal.
         self._ahead: int | None = None
         #: The panel that X is already.
@@ -187,40 +205,35 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._multiply((self.block,), begun)
 
     def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
-        """A step of Chebyshev's recurrence with ``B = (A - center) / half``, into a panel, or W where ``into`` is None.
-
-        Steps that come again are captured by a device that works alone, so that the thread that enqueues hardly sees them.
-        """
-        step = Recurrence(panel, previous, into, center, half)
-        if self._is_steady and step in self._steps:
-            self._repeat(step)
-            return
+        """A step of Chebyshev's recurrence with ``B = (A - center) / half``, into a panel, or W where ``into`` is None."""
         self.product(panel)
         with self._working(f"recur {panel}"):
             for each in self._group.all():
-                each.recur(step)
-        self._steps.setdefault(step, None)
+                each.recur(Recurrence(panel, previous, into, center, half))
+
+    def filter(self, panel: int, scratch: range, degree: int, *, center: float, half: float) -> None:
+        """``W = T_d(B) V[panel]``; a device that works alone captures all steps, which the enqueuing thread then hardly sees."""
+        if not self._is_steady or degree * len(self._group.devices[0].products.order) > _MOST_PRODUCTS:
+            super().filter(panel, scratch, degree, center=center, half=half)
+            return
+        each, steps = self._group.devices[0], _Filter(scratch[1], scratch, degree, center, half)
+        with self._holding.guarded(), each.device.current():
+            self._orthogonalizer.is_measured = False
+            begun = each.computing.record()
+            each.copy(each.basis[panel], each.basis[steps.panel])  # so that steps are the same for every panel
+            if steps not in self._filters:
+                self._filters[steps] = each.device.captured(each.computing, partial(_enqueue, each, steps))
+            self._filters[steps]()
+            self._seconds.pending.append(("passes", [begun], [each.computing.record()]))
+            self._seconds.settle()
+        self.passes += degree
+        self._products.scans += degree
 
     @property
     def _is_steady(self) -> bool:
         """True if one device has all blocks, and a product is kernels alone."""
         devices = self._group.devices
         return len(devices) == 1 and devices[0].products.is_steady and self._elsewhere is None
-
-    def _repeat(self, step: Recurrence) -> None:
-        """Enqueue a step that was enqueued before, captured when it comes for the second time."""
-        each = self._group.devices[0]
-        with self._holding.guarded(), each.device.current():
-            self._orthogonalizer.is_measured = False
-            enqueue = self._steps[step]
-            if enqueue is None:
-                enqueue = self._steps[step] = each.device.captured(each.computing, partial(each.multiply_and_recur, step))
-            begun = each.computing.record()
-            enqueue()
-            self._seconds.pending.append(("passes", [begun], [each.computing.record()]))
-            self._seconds.settle()
-        self.passes += 1
-        self._products.scans += 1
 
     def _multiply(self, widths: tuple[int, ...], begun: list[AbstractEvent]) -> None:
         """Enqueue a product with what lies in X, and copies for the next one."""
@@ -443,7 +456,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._early.close()
             self._early = None
         self._holding.close(self._products.finish if self._is_traced else None)
-        self._steps.clear()
+        self._filters.clear()
 
     def __repr__(self) -> str:
         facts: dict[str, object] = {"n": self.n, "block": self.block, "capacity": self.capacity}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,14 @@ class AbstractSpace(ABC):
         ``2 B V[panel] - V[previous]``, or ``B V[panel]`` without a previous one. ``into`` may be ``previous``; W is spoilt.
         """
 
+    def filter(self, panel: int, scratch: range, degree: int, *, center: float, half: float) -> None:
+        """``W = T_d(B) V[panel]`` by ``T_(j+1)(t) = 2 t T_j(t) - T_(j-1)(t)`` with ``B = (A - center) / half``.
+
+        Two panels ``scratch`` are spoilt.
+        """
+        for step in filter_steps(panel, scratch, degree):
+            self.recur(*step, center=center, half=half)
+
     @abstractmethod
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
         """``C = V[panels].T @ W; W -= V[panels] @ C``, C kept under ``name``; twice where a norm fell below a half and ``again``.
@@ -112,3 +120,13 @@ class AbstractSpace(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of devices and memory; a second call does nothing."""
+
+
+def filter_steps(panel: int, scratch: range, degree: int) -> Iterator[tuple[int, int | None, int | None]]:
+    """Steps of a polynomial: panel, previous and into, as of :meth:`AbstractSpace.recur`."""
+    previous, current = None, panel
+    for step in range(1, degree + 1):
+        # T_(j+1) takes the place of T_(j-1), which no later step reads; the last one stays in W.
+        into = None if step == degree else scratch[(step + 1) % 2]
+        yield current, previous, into
+        previous, current = current, panel if into is None else into

@@ -23,7 +23,7 @@ C_TYPES = {np.float32: "float", np.float64: "double"}
 
 @pytest.fixture(scope="module")
 def emulated(compilers: None, tmp_path_factory):
-    return Emulated(tmp_path_factory.mktemp("values"))
+    return Emulated(tmp_path_factory.mktemp("values"), "values")
 
 
 class OnTheHost:
@@ -89,12 +89,12 @@ def test_products_and_samples_are_within_their_bounds(case, columns, emulated):
     v = problems.numbers(pattern.nnz, case)
     width = () if columns is None else (columns,)
     x, g = problems.numbers((pattern.n_columns, *width), case, 5), problems.numbers((pattern.n_rows, *width), case, 6)
-    found = emulated.values.matmul(mine, held(v), held(x), compute)
+    found = emulated.module.matmul(mine, held(v), held(x), compute)
     problems.check_product(np.asarray(found), pattern, v, x, case)
     order = np.random.default_rng(7).permutation(pattern.nnz)
-    ordered = emulated.values.matmul(mine, held(v), held(x), compute, held(order.astype(np.int32)))
-    assert ordered.tobytes() == emulated.values.matmul(mine, held(v[order]), held(x), compute).tobytes()
-    problems.check_sampled(np.asarray(emulated.values.sampled(mine, held(g), held(x), compute)), pattern, g, x, case)
+    ordered = emulated.module.matmul(mine, held(v), held(x), compute, held(order.astype(np.int32)))
+    assert ordered.tobytes() == emulated.module.matmul(mine, held(v[order]), held(x), compute).tobytes()
+    problems.check_sampled(np.asarray(emulated.module.sampled(mine, held(g), held(x), compute)), pattern, g, x, case)
 
 
 @pytest.mark.nvcc
@@ -105,10 +105,10 @@ def test_sums_of_products_and_of_segments_are_within_their_bounds(case, places, 
     a, b = problems.numbers(900, case, 5), problems.numbers(1100, case, 6)
     ends, of_a, of_b = problems.triples(pattern, a.size, b.size, places)
     compute = np.dtype(case.compute)
-    found = emulated.values.bilinear(held(ends), held(of_a), held(of_b), held(a), held(b), compute)
+    found = emulated.module.bilinear(held(ends), held(of_a), held(of_b), held(a), held(b), compute)
     problems.check_bilinear(np.asarray(found), ends, of_a, of_b, a, b, case)
     v, ones = problems.numbers(pattern.nnz, case), np.ones(1, case.storage)
-    sums = emulated.values.segment_sums(held(ends), held(v), compute)
+    sums = emulated.module.segment_sums(held(ends), held(v), compute)
     nothing = np.zeros(v.size, int)
     problems.check_bilinear(np.asarray(sums), ends, np.arange(v.size), nothing, v, ones, case)
 
@@ -121,7 +121,7 @@ def test_bits_of_a_row_are_its_own(emulated):
     v = problems.numbers(pattern.nnz, case)
     for columns in (1, 8):
         x = problems.numbers((pattern.n_columns, columns), case, 5)
-        whole = emulated.values.matmul(OnTheHost(pattern), held(v), held(x), np.dtype(np.float32))
+        whole = emulated.module.matmul(OnTheHost(pattern), held(v), held(x), np.dtype(np.float32))
         apart = np.zeros(x.size + 1, np.float32)
         apart[1:] = x.ravel()
         shifted = held(apart)[1:].reshape(x.shape)
@@ -129,7 +129,7 @@ def test_bits_of_a_row_are_its_own(emulated):
             lone = problems.pattern_of([0, LENGTHS[row]])
             begin, end = pattern.indptr[row : row + 2]
             lone = type(lone)([0, 0, end - begin], pattern.indices[begin:end], lone.shape)
-            found = emulated.values.matmul(OnTheHost(lone), held(v[begin:end]), shifted, np.dtype(np.float32))
+            found = emulated.module.matmul(OnTheHost(lone), held(v[begin:end]), shifted, np.dtype(np.float32))
             assert found[1].tobytes() == whole[row].tobytes()
 
 
@@ -139,13 +139,13 @@ def test_gathers_and_scatters(places, emulated):
     v = problems.numbers(1000, CASES[0])
     at = np.random.default_rng(5).permutation(1000)[:600].astype(places)
     at[::7] = -1
-    assert np.array_equal(emulated.values.gather(held(v), held(at)), np.where(at < 0, 0, v[at]))
+    assert np.array_equal(emulated.module.gather(held(v), held(at)), np.where(at < 0, 0, v[at]))
     wanted = np.zeros(1000, np.float32)
     wanted[at[at >= 0]] = v[:600][at >= 0]
-    assert np.array_equal(emulated.values.scatter(held(v[:600]), held(at), 1000), wanted)
+    assert np.array_equal(emulated.module.scatter(held(v[:600]), held(at), 1000), wanted)
     nothing = np.zeros(0, places)
-    assert emulated.values.gather(held(v[:0]), held(nothing)).shape == (0,)
-    assert not emulated.values.scatter(held(v[:0]), held(nothing), 3).any()
+    assert emulated.module.gather(held(v[:0]), held(nothing)).shape == (0,)
+    assert not emulated.module.scatter(held(v[:0]), held(nothing), 3).any()
 
 
 @pytest.mark.nvcc
@@ -155,10 +155,10 @@ def test_small_and_empty_patterns(lengths, emulated):
     v = problems.numbers(pattern.nnz, case)
     for width in ((), (2,)):
         x = problems.numbers((pattern.n_columns, *width), case)
-        found = emulated.values.matmul(OnTheHost(pattern), held(v), held(x), np.dtype(float))
+        found = emulated.module.matmul(OnTheHost(pattern), held(v), held(x), np.dtype(float))
         problems.check_product(np.asarray(found), pattern, v, x, case)
         g = problems.numbers((pattern.n_rows, *width), case)
-        sampled = emulated.values.sampled(OnTheHost(pattern), held(g), held(x), np.dtype(float))
+        sampled = emulated.module.sampled(OnTheHost(pattern), held(g), held(x), np.dtype(float))
         problems.check_sampled(np.asarray(sampled), pattern, g, x, case)
 
 
@@ -166,21 +166,21 @@ def test_small_and_empty_patterns(lengths, emulated):
 def test_groups_are_found_once_for_an_array_and_forgotten_with_it(emulated):
     case, pattern = CASES[2], problems.pattern_of([5, 3])
     ends, v = held(pattern.indptr.copy()), problems.numbers(8, case)
-    before = set(emulated.values._GROUPS)
-    emulated.values.segment_sums(ends, held(v), np.dtype(float))
-    (key,) = set(emulated.values._GROUPS) - before
-    kept = emulated.values._GROUPS[key][1]
-    emulated.values.segment_sums(ends, held(v), np.dtype(float))
-    assert emulated.values._GROUPS[key][1] is kept
+    before = set(emulated.module._GROUPS)
+    emulated.module.segment_sums(ends, held(v), np.dtype(float))
+    (key,) = set(emulated.module._GROUPS) - before
+    kept = emulated.module._GROUPS[key][1]
+    emulated.module.segment_sums(ends, held(v), np.dtype(float))
+    assert emulated.module._GROUPS[key][1] is kept
     del ends
-    assert key not in emulated.values._GROUPS
+    assert key not in emulated.module._GROUPS
 
 
 @pytest.mark.nvcc
 def test_places_of_other_types_are_refused(emulated):
     v = held(problems.numbers(4, CASES[2]))
     with pytest.raises(TypeError, match="places are of uint8: give int32 or int64"):
-        emulated.values.gather(v, held(np.zeros(4, np.uint8)))
+        emulated.module.gather(v, held(np.zeros(4, np.uint8)))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

@@ -147,6 +147,7 @@ class Grown:
             notes=(
                 *self.notes,
                 *_on_host(of_all, self.regions.solver.gpu_entries),
+                *_cut_on_host(self.regions.refused),
                 *_together(self.regions.at_once, len(looks)),
                 *_nearest_refused(looked, wanted),
                 *self._limits(visits, looked, wanted),
@@ -187,6 +188,12 @@ def _on_host(found: Sequence[Lowest], gpu_entries: int) -> list[str]:
     small = sum(lowest.is_small for lowest in found)
     why = f"fewer than {gpu_entries:,} entries do not keep a GPU busy"
     return [f"{_segments(small)} {_was(small)} solved on the host: {why}"] if small else []
+
+
+def _cut_on_host(refused: int) -> list[str]:
+    """How many segments the host split although a GPU found their eigenvectors."""
+    why = "a quarter of the GPU's free memory does not hold their affinity"
+    return [f"{_segments(refused)} {_was(refused)} split on the host: {why}"] if refused else []
 
 
 def _together(at_once: int, looks: int) -> list[str]:

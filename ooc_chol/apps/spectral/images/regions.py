@@ -18,6 +18,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
 from ooc_chol.apps.spectral.images.branches import grow
+from ooc_chol.apps.spectral.images.gpu_cuts import GpuCuts
 from ooc_chol.apps.spectral.images.parts import followed, parts_of
 from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, count_directions, normalized_cut_of
 from ooc_chol.apps.spectral.solving.eigenpairs import Within, lowest_eigenpairs
@@ -125,6 +126,7 @@ class Regions:
     solver: SolverOptions
     at_once: int = 1  #: Segments that are looked at together
     root: Region = field(init=False)
+    refused: int = 0  #: Segments that were split on the host since no GPU had room for them, as the tree grew last
 
     def __post_init__(self) -> None:
         self.root = Region(np.arange(self.graph.n, dtype=np.int32), 0)
@@ -132,12 +134,13 @@ class Regions:
     def visited(self, wanted: Threshold) -> Iterator[tuple[Region, bool, bool]]:
         """Segments breadth first, from the whole: with whether each is split, and whether it was looked at only now."""
         new: set[Region] = set()
+        gpu = GpuCuts(self.solver)
 
         def looked(region: Region) -> Look | None:
             if len(region.vertices) < 2 * self.sweep.min_size or wanted.is_leaf(region.depth):
                 return None
             if region.look is None:
-                region.look = self._look(region)
+                region.look = self._look(region, gpu)
                 new.add(region)
             return region.look
 
@@ -148,10 +151,14 @@ class Regions:
             return found
 
         best = None
-        if wanted.n_segments is None:
-            grow(self.root, sides, lambda region: len(region.vertices), self.at_once)
-        else:
-            best = self._best_first(wanted.n_segments, looked)
+        try:
+            if wanted.n_segments is None:
+                grow(self.root, sides, lambda region: len(region.vertices), self.at_once)
+            else:
+                best = self._best_first(wanted.n_segments, looked)
+        finally:
+            self.refused = gpu.refused
+            gpu.forget()
         waiting = deque([self.root])
         while waiting:
             region = waiting.popleft()
@@ -176,19 +183,20 @@ class Regions:
             fresh = region.split()
         return chosen
 
-    def _look(self, region: Region) -> Look:
+    def _look(self, region: Region, gpu: GpuCuts) -> Look:
         """The best split of a segment: of what counts in it, whose sides all else follows."""
         graph = self._graph_of(region)
         part, sizes = parts_of(graph)
         least = self.sweep.min_size
         large = np.flatnonzero(sizes >= least)
         if len(sizes) == 1 and sizes[0] == graph.n:
-            return self._by_eigenvectors(graph, region, region.vertices)
+            return self._by_eigenvectors(graph, region, region.vertices, gpu)
         if len(large) == 1:
             is_main = part == large[0]
             if np.count_nonzero(is_main) < 2 * least:
                 return _whole(graph, "its parts are smaller than min_size")
-            main = self._by_eigenvectors(Subgraph(graph.whole, graph.vertices[is_main]), region, region.vertices[is_main])
+            within = Subgraph(graph.whole, graph.vertices[is_main])
+            main = self._by_eigenvectors(within, region, region.vertices[is_main], gpu)
             known = np.zeros(graph.n, np.int8)
             known[is_main] = np.where(main.side, 1, -1)
             side = followed(graph, part, known)
@@ -224,7 +232,7 @@ class Regions:
             packing = region.packing = _Packing(oc.block_csr(graph.adjacency), vertices)
         return Within(packing.matrix, np.searchsorted(packing.vertices, vertices))
 
-    def _by_eigenvectors(self, graph: Subgraph, region: Region, vertices: NDArray[np.int32]) -> Look:
+    def _by_eigenvectors(self, graph: Subgraph, region: Region, vertices: NDArray[np.int32], gpu: GpuCuts) -> Look:
         """The best split that the lowest eigenvectors of a connected graph show."""
         try:
             within = partial(self._within, graph, region, vertices)
@@ -236,7 +244,7 @@ class Regions:
             raise
         region.known = None if lowest.near is None else _Known(lowest.near, vertices)
         started = time.perf_counter()
-        best = best_bipartition(graph, lowest.vectors, self.sweep)
+        best = best_bipartition(graph, lowest.vectors, self.sweep, gpu)
         seconds = time.perf_counter() - started
         return Look(best.side, best.ncut, best.how, lowest._replace(vectors=lowest.vectors[:0], near=None), seconds)
 

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
 from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
+from ooc_chol.apps.spectral.images.gpu_cuts import GpuCuts
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,13 +43,21 @@ class Bipartition(NamedTuple):
 _DIRECTIONS, _SEARCHED_ENTRIES = 12, 50_000_000
 
 
-def best_bipartition(graph: Subgraph, vectors: NDArray[np.float64], options: SweepOptions) -> Bipartition:
-    """The best normalized cut of all directions searched.
+def best_bipartition(
+    graph: Subgraph, vectors: NDArray[np.float64], options: SweepOptions, gpu: GpuCuts | None = None
+) -> Bipartition:
+    """The best normalized cut of all directions searched, on a GPU where that takes the segment.
 
     Shapes: ``vectors`` (n, k). A direction costs O(nnz + n log n).
     """
     best, label, order, size = np.inf, "", np.arange(0), 0
     at = _sizes(graph.n, options)
+    if gpu is not None:
+        names, along = zip(*_directions(graph, vectors.shape[1], options), strict=True)
+        is_allowed = np.zeros(graph.n, np.bool_)
+        is_allowed[at - 1] = True
+        if (found := gpu.best(graph, vectors, np.stack(along), is_allowed)) is not None:
+            return Bipartition(found.side, _ncut_of(graph, found.side, found.cut), names[found.direction])
     together = min(_TOGETHER, max(2, _MANY // graph.n))
     for some in _batches(_directions(graph, vectors.shape[1], options), together):
         orders = _shared(lambda named: np.argsort(vectors @ named[1], kind="stable"), some, graph.n)
@@ -107,8 +116,13 @@ def normalized_cut_of(graph: Subgraph, side: NDArray[np.bool_]) -> float:
         of_ends ^= np.repeat(sides[rows], np.diff(starts[rows.start : rows.stop + 1]))
         return float(matrix.data[part][of_ends == 1].sum()) / 2
 
-    cut, degrees = np.array([sum(map_runs(cut_in, runs_between(graph.starts)))]), graph.degrees
-    return float((_share(cut, degrees[side].sum()) + _share(cut, degrees[~side].sum()))[0])
+    return _ncut_of(graph, side, sum(map_runs(cut_in, runs_between(graph.starts))))
+
+
+def _ncut_of(graph: Subgraph, side: NDArray[np.bool_], cut: float) -> float:
+    """The normalized cut by the weights between both sides."""
+    cuts, degrees = np.array([cut]), graph.degrees
+    return float((_share(cuts, degrees[side].sum()) + _share(cuts, degrees[~side].sum()))[0])
 
 
 def _share(cut: NDArray[np.float64], assoc: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,0 +1,143 @@
+// Sweep cuts of a graph: split points of orders of its vertices, several orders at once. Sums are made in a fixed order.
+//
+// Defines: LANES, orders that lie beside each other; CHUNK, positions of an order that are one thread's; THREADS of a block.
+
+typedef long long i64;
+
+__device__ i64 own_index() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// Vectors (n, k) along directions (orders, k): keys (orders, n).
+extern "C" __global__ void project(const double* vectors, const double* directions, double* keys, int n, int k, int orders) {
+    const i64 at = own_index(), d = at / n, i = at % n;
+    if (d >= orders) return;
+    double sum = 0.0;
+    for (int j = 0; j < k; ++j) sum += vectors[i * k + j] * directions[d * k + j];
+    keys[at] = sum + 0.0;  // no zero has a sign
+}
+
+// Positions of vertices in one order, beside those in others.
+extern "C" __global__ void rank(const i64* order, const int* vertices, int* ranks, int n, int d) {
+    const i64 t = own_index();
+    if (t < n) ranks[(i64)vertices[order[t]] * LANES + d] = (int)t;
+}
+
+// Weights of the edges of each vertex to those before it, (n, LANES).
+extern "C" __global__ void weights_before(
+    const i64* starts, const int* columns, const double* weights, const int* vertices, const int* ranks, double* before, int n
+) {
+    const i64 i = own_index() / LANES, d = threadIdx.x % LANES;
+    if (i >= n) return;
+    const i64 row = vertices[i], stop = starts[row + 1];
+    const int own = ranks[row * LANES + d];
+    double sum = 0.0;
+    for (i64 at = starts[row]; at < stop; ++at)
+        if (ranks[(i64)columns[at] * LANES + d] < own) sum += weights[at];
+    before[i * LANES + d] = sum;
+}
+
+// What a prefix cuts is the sum of degrees less twice the weights to those before.
+struct Sums {
+    double degrees, inner;
+};
+
+__device__ void add(Sums& sum, Sums each) { sum.degrees += each.degrees, sum.inner += each.inner; }
+
+__device__ Sums at_position(const i64* orders, const double* degrees, const double* before, i64 d, int n, int t) {
+    const i64 i = orders[d * n + t];
+    return {degrees[i], degrees[i] - 2 * before[i * LANES + d]};
+}
+
+// Sums of each chunk of each order, (orders, chunks).
+extern "C" __global__ void sum_chunks(
+    const i64* orders, const double* degrees, const double* before, Sums* sums, int n, int chunks, int count
+) {
+    const i64 at = own_index(), d = at / chunks;
+    if (d >= count) return;
+    const int first = (int)(at % chunks) * CHUNK, last = min(n, first + CHUNK);
+    Sums sum = {0.0, 0.0};
+    for (int t = first; t < last; ++t) add(sum, at_position(orders, degrees, before, d, n, t));
+    sums[at] = sum;
+}
+
+// Sums of all chunks before each, and of all behind it; a thread block for each order.
+extern "C" __global__ void scan_chunks(const Sums* sums, Sums* left, Sums* right, int chunks) {
+    __shared__ Sums totals[THREADS], from_left[THREADS], from_right[THREADS];
+    const int share = (chunks + THREADS - 1) / THREADS, first = min(chunks, (int)threadIdx.x * share);
+    const int last = min(chunks, first + share);
+    const i64 own = (i64)blockIdx.x * chunks;
+    Sums sum = {0.0, 0.0};
+    for (int c = first; c < last; ++c) add(sum, sums[own + c]);
+    totals[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x < 2) {
+        Sums* into = threadIdx.x ? from_right : from_left;
+        sum = {0.0, 0.0};
+        for (int j = 0; j < THREADS; ++j) {
+            const int at = threadIdx.x ? THREADS - 1 - j : j;
+            into[at] = sum;
+            add(sum, totals[at]);
+        }
+    }
+    __syncthreads();
+    sum = from_left[threadIdx.x];
+    for (int c = first; c < last; ++c) {
+        left[own + c] = sum;
+        add(sum, sums[own + c]);
+    }
+    sum = from_right[threadIdx.x];
+    for (int c = last - 1; c >= first; --c) {
+        right[own + c] = sum;
+        add(sum, sums[own + c]);
+    }
+}
+
+__device__ double share_of(double cut, double assoc) { return cut == 0 ? 0.0 : assoc > 0 ? cut / assoc : 1.0; }
+
+// The smallest normalized cut of each chunk and after how many vertices it is, of those that are allowed; 4 where there is none.
+extern "C" __global__ void best_of_chunks(
+    const i64* orders, const double* degrees, const double* before, const Sums* left, const Sums* right,
+    const unsigned char* allowed, double* ncuts, int* sizes, int n, int chunks, int count
+) {
+    const i64 at = own_index(), d = at / chunks;
+    if (d >= count) return;
+    const int first = (int)(at % chunks) * CHUNK, length = min(CHUNK, n - first);
+    Sums each[CHUNK], after[CHUNK], sum = right[at];
+    for (int t = 0; t < length; ++t) each[t] = at_position(orders, degrees, before, d, n, first + t);
+    for (int t = length - 1; t >= 0; --t) {
+        after[t] = sum;
+        add(sum, each[t]);
+    }
+    double best = 4.0;
+    int size = 0;
+    sum = left[at];
+    for (int t = 0; t < length; ++t) {
+        add(sum, each[t]);
+        if (!allowed[first + t]) continue;
+        // From the shorter end: a small side has small errors.
+        const double found = sum.degrees <= after[t].degrees ? sum.inner : -after[t].inner, cut = found > 0 ? found : 0.0;
+        const double ncut = share_of(cut, sum.degrees) + share_of(cut, after[t].degrees);
+        if (ncut < best) best = ncut, size = first + t + 1;
+    }
+    ncuts[at] = best, sizes[at] = size;
+}
+
+// Vertices that come behind the first ones of an order: 1, others 0.
+extern "C" __global__ void sides_of(const int* ranks, const int* vertices, unsigned char* sides, int n, int d, int size) {
+    const i64 i = own_index();
+    if (i < n) sides[vertices[i]] = ranks[(i64)vertices[i] * LANES + d] >= size;
+}
+
+// Weights of the edges of each vertex to the other side.
+extern "C" __global__ void weights_across(
+    const i64* starts, const int* columns, const double* weights, const int* vertices, const unsigned char* sides, double* across,
+    int n
+) {
+    const i64 i = own_index();
+    if (i >= n) return;
+    const i64 row = vertices[i], stop = starts[row + 1];
+    const int other = 1 - sides[row];
+    double sum = 0.0;
+    for (i64 at = starts[row]; at < stop; ++at)
+        if (sides[columns[at]] == other) sum += weights[at];
+    across[i] = sum;
+}

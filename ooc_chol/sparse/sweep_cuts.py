@@ -1,0 +1,98 @@
+"""Sweep cuts of a graph and its subgraphs on a GPU, where its memory holds them."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ooc_chol.hardware.registry import driver_errors_typed, memory_info
+from ooc_chol.process.closing import AbstractClosing
+
+if TYPE_CHECKING:
+    from ooc_chol.kernels.cuda.sweep_cuts import SweepCut, SweepKernels
+
+#: Bytes that an entry takes, and a vertex: its positions, weights before it, keys and numbers in 16 orders.
+_ENTRY_BYTES, _VERTEX_BYTES = 12, 600
+#: The share of a GPU's free memory that it may take, beside an eigensolver.
+_SHARE = 4
+_STEP = "sweep cuts"
+
+
+@final
+class SweepCuts(AbstractClosing):
+    """The adjacency of a graph on a GPU, whose orders are split there; several threads may share it.
+
+    Parameters
+    ----------
+    device : str
+        A GPU, such as ``"cuda:0"``.
+    adjacency : (n, n) csr_array
+        Symmetric, of at least 0.
+
+    Raises
+    ------
+    DeviceError
+        A driver refused a call.
+    """
+
+    def __init__(self, device: str, adjacency: csr_array) -> None:
+        from ooc_chol.hardware.cuda import device_number
+        from ooc_chol.kernels.cuda.sweep_cuts import SweepKernels
+
+        self._device, self._lock = device, Lock()
+        with driver_errors_typed(device, _STEP):
+            self._kernels: SweepKernels | None = SweepKernels(device_number(device), adjacency)
+
+    @staticmethod
+    def fits(device: str, n: int, n_entries: int) -> bool:
+        """Tell whether a quarter of the GPU's free memory holds a graph of that size; others may use the rest meanwhile."""
+        needed = _VERTEX_BYTES * n + _ENTRY_BYTES * n_entries
+        return n <= np.iinfo(np.int32).max and _SHARE * needed <= memory_info(device)[0]
+
+    def best(
+        self,
+        vertices: NDArray[np.integer],
+        degrees: NDArray[np.float64],
+        vectors: NDArray[np.float64],
+        directions: NDArray[np.float64],
+        allowed: NDArray[np.bool_],
+    ) -> SweepCut | None:
+        """The split of a subgraph with the smallest normalized cut; None where none is allowed.
+
+        Parameters
+        ----------
+        vertices : (m,) of integers
+            Those of the subgraph, ascending.
+        degrees : (m,) float64
+            Sums of their edges' weights in it.
+        vectors : (m, k) float64
+            Numbers of each vertex.
+        directions : (d, k) float64
+            Vertices are put in order by ``vectors @ direction``, equal ones by their numbers.
+        allowed : (m,) bool
+            Whether an order may be split behind each position.
+
+        Returns
+        -------
+        SweepCut
+            ``direction``, the first that has it; ``side`` (m,), true behind the split; ``cut``, the weights between the sides.
+
+        Raises
+        ------
+        DeviceError
+            A driver refused a call.
+        """
+        with self._lock, driver_errors_typed(self._device, _STEP):
+            assert self._kernels is not None
+            return self._kernels.best(vertices, degrees, vectors, directions, allowed)
+
+    def close(self) -> None:
+        """Give back memory of the GPU; a second call does nothing."""
+        with self._lock, driver_errors_typed(self._device, _STEP):
+            if self._kernels is not None:
+                self._kernels.close()
+                self._kernels = None

@@ -1,0 +1,100 @@
+"""Sweep cuts by the kernels of GPUs, as C++ whose threads take turns, beside those of the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from ooc_chol.apps.spectral import Graph
+from tests.emulated_cuda import Emulated
+from tests.inside.spectral import Subgraph, SweepOptions, best_bipartition
+
+
+@pytest.fixture(scope="module")
+def emulated(compilers: None, tmp_path_factory):
+    return Emulated(tmp_path_factory.mktemp("sweeps"), "sweep_cuts").module
+
+
+@pytest.fixture
+def on_gpu(emulated):
+    """Stands where the GPU takes every segment."""
+
+    def best(graph, vectors, directions, is_allowed):
+        kernels = emulated.SweepKernels(0, graph.whole.adjacency)
+        found = kernels.best(graph.vertices, graph.degrees, vectors, directions, is_allowed)
+        kernels.close()
+        return found
+
+    return SimpleNamespace(best=best)
+
+
+def random_graph(n, seed, share=0.1):
+    """Random edges beside a path, with weights over six orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    weights = np.triu(10 ** rng.uniform(-6, 0, (n, n)) * (rng.random((n, n)) < share), 1)
+    weights[np.arange(n - 1), np.arange(1, n)] = 10 ** rng.uniform(-6, 0, n - 1)
+    return Graph(csr_array(weights + weights.T), np.ones(n))
+
+
+CASES = {
+    "whole": (300, None, SweepOptions()),
+    "one chunk": (20, None, SweepOptions()),
+    "a chunk and one": (33, None, SweepOptions()),
+    "three vectors, more directions than lanes": (150, None, SweepOptions(search=37)),
+    "a part": (300, 0.6, SweepOptions()),
+    "few points": (200, 0.9, SweepOptions(n_splits=10)),
+    "least size": (200, None, SweepOptions(min_size=60)),
+    "more chunks than threads": (9000, 0.99, SweepOptions(search=2)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cuts_are_those_of_the_host(on_gpu, case):
+    n, share, options = CASES[case]
+    rng = np.random.default_rng(n)
+    graph = random_graph(n, 7, min(0.1, 10 / n)) if n < 1000 else banded(n)
+    kept = None if share is None else np.flatnonzero(rng.random(n) < share)
+    part = Subgraph(graph, kept)
+    vectors = rng.normal(size=(part.n, 3 if "three" in case else 2))
+    mine, hosts = (best_bipartition(part, vectors, options, gpu) for gpu in (on_gpu, None))
+    assert np.array_equal(mine.side, hosts.side)
+    assert mine.ncut == pytest.approx(hosts.ncut, rel=1e-12)
+
+
+def banded(n):
+    """Neighbours at two distances."""
+    rng = np.random.default_rng(1)
+    near, far = rng.random(n - 1), rng.random(n - 7)
+    a = csr_array((np.r_[near, far], (np.r_[: n - 1, : n - 7], np.r_[1:n, 7:n])), shape=(n, n))
+    return Graph(csr_array(a + a.T), np.ones(n))
+
+
+def test_equal_entries_are_in_the_order_of_their_numbers(on_gpu):
+    graph = random_graph(60, 2)
+    vectors = np.repeat([[-0.0], [0.0], [1.0]], 20, axis=0) * np.ones((1, 2))
+    mine, hosts = (best_bipartition(Subgraph(graph), vectors, SweepOptions(search=1), gpu) for gpu in (on_gpu, None))
+    assert mine.side.tobytes() == hosts.side.tobytes()
+
+
+def test_small_cuts_are_not_lost_in_large_degrees(on_gpu):
+    """Two pairs that an edge of 1e-14 joins to each other and to a clique of weight one."""
+    weights = np.ones((40, 40))
+    weights[:4] = weights[:, :4] = 0
+    weights[0, 1] = weights[1, 0] = weights[2, 3] = weights[3, 2] = 1e-9
+    weights[1, 2] = weights[2, 1] = weights[3, 4] = weights[4, 3] = 1e-14
+    np.fill_diagonal(weights, 0)
+    graph = Subgraph(Graph(csr_array(weights), np.ones(40)))
+    for vector in (np.arange(40.0), -np.arange(40.0)):
+        mine, hosts = (best_bipartition(graph, vector[:, None], SweepOptions(), gpu) for gpu in (on_gpu, None))
+        assert np.array_equal(mine.side, hosts.side)
+        assert mine.ncut == pytest.approx(hosts.ncut, rel=1e-12)
+
+
+def test_no_split_is_allowed(emulated):
+    graph = random_graph(20, 3)
+    kernels = emulated.SweepKernels(0, graph.adjacency)
+    vertices = np.arange(20, dtype=np.int32)
+    assert kernels.best(vertices, graph.degrees, np.ones((20, 1)), np.eye(1), np.zeros(20, np.bool_)) is None

@@ -132,6 +132,8 @@ def measured(problem: Problem, devices: tuple[str, ...], is_traced: bool) -> dic
     found: dict[str, Any] = {"walls": []}
     for trace in (False, False, True)[: 2 + is_traced]:
         wall, result = seconds_of(lambda trace=trace: problem.call(devices=list(devices), trace=trace))
+        if trace and not hasattr(result, "trace"):
+            break  # a likelihood has none
         if trace:
             found |= {"traced_wall": wall, "trace": result.trace.summary(), "causes": causes(result.trace.records)}
         else:
@@ -163,7 +165,7 @@ def causes(records: Sequence[TraceRecord]) -> dict[str, float]:
     run = timeline(records)
     found = dict.fromkeys(["products", *CAUSES.values(), "enqueued late", "over before others"], 0.0)
     for device in run.devices:
-        ran, free = run.streams[device, "compute"], run.start_ns
+        ran, free = run.streams.get((device, "compute"), ()), run.start_ns  # a matrix that is factored whole has another
         for record in ran:
             made = [run.by_step[key] for key in record.after]
             latest = max(made, key=lambda each: each.end_ns, default=record)

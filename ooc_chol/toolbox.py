@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from ooc_chol.precision.certified_answers import CertifiedValue as CertifiedValue
     from ooc_chol.process.address_space import check_room as check_room
     from ooc_chol.process.address_space import guarded_imports as guarded_imports
+    from ooc_chol.process.team import kept_threads as kept_threads
     from ooc_chol.process.team import map_in_threads as map_in_threads
     from ooc_chol.process.threads import called_beside as called_beside
     from ooc_chol.sparse.elsewhere import ClusterProducts as ClusterProducts
@@ -125,7 +126,7 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "process.address_space": ("check_room", "guarded_imports"),
-    "process.team": ("map_in_threads",),
+    "process.team": ("kept_threads", "map_in_threads"),
     "process.threads": ("called_beside",),
     "sparse.elsewhere": ("ClusterProducts",),
     "sparse.plan": ("MultiplyPlan",),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,25 +38,6 @@ from ooc_chol.sparse.planning import Devices, diagonals_of, precision_of
 from ooc_chol.sparse.products import Products, lock_blocks
 from ooc_chol.tracing.trace import Trace
 
-#: Products with blocks up to which a polynomial is captured; of more each takes a GPU longer than a thread to enqueue it.
-_MOST_PRODUCTS = 1 << 13
-
-
-class _Filter(NamedTuple):
-    """Steps of a polynomial of A."""
-
-    panel: int
-    scratch: range
-    degree: int
-    center: float
-    half: float
-
-
-def _enqueue(device: SpaceDevice, steps: _Filter) -> None:
-    """Enqueue all steps of a polynomial on a device that works alone."""
-    for step in filter_steps(steps.panel, steps.scratch, steps.degree):
-        device.multiply_and_recur(Recurrence(*step, steps.center, steps.half))
-
 
 @final
 class DeviceSpace(AbstractSpace, AbstractClosing):
@@ -77,7 +58,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         self._run = Pass("multiply", plan.block, is_traced=trace)
         self._log = CoefficientLog(self.block, plan.sizes.log_entries)
         self._done: dict[str, NDArray[np.float64]] = {}  # read when the log was full
-        self._filters: dict[_Filter, Callable[[], None]] = {}  # what enqueues those that were captured
+        self._steps: dict[Recurrence, Callable[[], None]] = {}  # what enqueues steps of filters that were captured
         #: The panel whose rows of other devices are in X, or on their way, as W was before it was made orthonormal.
         self._ahead: int | None = None
         #: The panel that X is already.
@@ -212,18 +193,20 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
                 each.recur(Recurrence(panel, previous, into, center, half))
 
     def filter(self, panel: int, scratch: range, degree: int, *, center: float, half: float) -> None:
-        """``W = T_d(B) V[panel]``; a device that works alone captures all steps, which the enqueuing thread then hardly sees."""
-        if not self._is_steady or degree * len(self._group.devices[0].products.order) > _MOST_PRODUCTS:
+        """``W = T_d(B) V[panel]``; a device that works alone captures steps, which the enqueuing thread then hardly sees."""
+        if not self._is_steady:
             super().filter(panel, scratch, degree, center=center, half=half)
             return
-        each, steps = self._group.devices[0], _Filter(scratch[1], scratch, degree, center, half)
+        each, copied = self._group.devices[0], scratch[1]
         with self._holding.guarded(), each.device.current():
             self._orthogonalizer.is_measured = False
             begun = each.computing.record()
-            each.copy(each.basis[panel], each.basis[steps.panel])  # so that steps are the same for every panel
-            if steps not in self._filters:
-                self._filters[steps] = each.device.captured(each.computing, partial(_enqueue, each, steps))
-            self._filters[steps]()
+            each.copy(each.basis[panel], each.basis[copied])  # so that steps are the same for every panel
+            for parts in filter_steps(copied, scratch, degree):
+                step = Recurrence(*parts, center, half)
+                if step not in self._steps:
+                    self._steps[step] = each.device.captured(each.computing, partial(each.multiply_and_recur, step))
+                self._steps[step]()
             self._seconds.pending.append(("passes", [begun], [each.computing.record()]))
             self._seconds.settle()
         self.passes += degree
@@ -456,7 +439,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._early.close()
             self._early = None
         self._holding.close(self._products.finish if self._is_traced else None)
-        self._filters.clear()
+        self._steps.clear()
 
     def __repr__(self) -> str:
         facts: dict[str, object] = {"n": self.n, "block": self.block, "capacity": self.capacity}

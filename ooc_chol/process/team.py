@@ -6,8 +6,8 @@ import itertools
 import os
 import queue
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -24,6 +24,10 @@ _LEAST_SHARED, _MOST_SHARES = 1 << 24, 8
 Job = Callable[[], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+#: Teams of blocks that keep threads; the last one serves.
+_kept: list[ThreadTeam] = []
 
 
 class _Batch:
@@ -54,12 +58,19 @@ class _Batch:
         """Block until every job has run; raise the error of one that failed, an interrupt at once."""
         if self.error is None or isinstance(self.error, Exception):
             take(self._done)
+            self._done.put(None)
         if self.error is not None:
             raise self.error
 
     def drop(self, error: BaseException) -> None:
         """Skip the jobs that have not started, because of ``error``."""
         self.error = self.error or error
+
+    def settle(self) -> None:
+        """Block until no job of those that were dropped runs any more."""
+        self.work()
+        take(self._done)
+        self._done.put(None)  # for the next one who waits
 
 
 #: Batches for helpers. Anything else in the queue ends a helper: None, or a reference to a team that is gone.
@@ -81,31 +92,39 @@ class ThreadTeam:
         self._helpers: list[OwnThread] = []
         self._starting = new_lock()  # several streams may run their first batches at once
 
-    def run(self, jobs: Sequence[Job]) -> None:
-        """Run all jobs, in any order and at once; return when all have run."""
-        if self.size == 1 or len(jobs) <= 1:
+    def run(self, jobs: Sequence[Job], most: int | None = None, *, settles: bool = False) -> None:
+        """Run all jobs, in any order and at once, by at most so many threads; return when all have run.
+
+        After an error a team that is to go on ``settles``: none of the jobs runs any more when it is raised.
+        """
+        count = min(self.size, len(jobs), most or self.size)
+        if count <= 1:
             for job in jobs:
                 job()
             return
         self._start()
         batch = _Batch(jobs)
         try:
-            for _ in range(min(self.size, len(jobs)) - 1):
+            for _ in range(count - 1):
                 self._batches.put(batch)
             batch.work()
             batch.wait()
         except BaseException as error:
             batch.drop(error)
+            if settles:
+                batch.settle()
             raise
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """``[function(item) for item in items]``, by all threads."""
+    def map(
+        self, function: Callable[[Item], Result], items: Sequence[Item], most: int | None = None, *, settles: bool = False
+    ) -> list[Result]:
+        """``[function(item) for item in items]``, by threads as of :meth:`run`."""
         found: dict[int, Result] = {}
 
         def call(number: int) -> None:
             found[number] = function(items[number])
 
-        self.run([partial(call, number) for number in range(len(items))])
+        self.run([partial(call, number) for number in range(len(items))], most, settles=settles)
         return [found[number] for number in range(len(items))]
 
     def shares(self, rows: int, nbytes: int) -> list[slice]:
@@ -182,8 +201,32 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
     if threads is not None and whole_number(threads, "threads") < 1:
         raise ValueError(f"threads is {threads}; give 1 or more, or leave it out for as many as there are cores")
     most = cores() if threads is None else min(threads, cores())
+    called = partial(_call, function)
+    if _kept:
+        return _kept[-1].map(called, items, most, settles=True)
     with closing(ThreadTeam(max(1, min(len(items), most)))) as team:
-        return team.map(partial(_call, function), items)
+        return team.map(called, items)
+
+
+@contextmanager
+def kept_threads() -> Iterator[None]:
+    """Keep threads for the calls of :func:`map_in_threads` while a ``with`` block runs, each of which would start its own.
+
+    Other threads of the process use them as well. All have ended behind the block.
+
+    Examples
+    --------
+    >>> import ooc_chol.toolbox as tb
+    >>> with tb.kept_threads():
+    ...     tb.map_in_threads(abs, [-2, 1])
+    [2, 1]
+    """
+    with closing(ThreadTeam(cores())) as team:
+        _kept.append(team)
+        try:
+            yield
+        finally:
+            _kept.remove(team)
 
 
 def _call(function: Callable[[Item], Result], item: Item) -> Result:

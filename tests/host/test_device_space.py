@@ -380,7 +380,7 @@ def test_filters_are_captured_and_keep_their_bits(packed):
         space.orthonormalize(0, "R", range(0))
         for turn in range(3):
             check.filtered(space, f"T{turn}")
-        assert len(asked) == 1 and space.passes == 18
+        assert len(asked) == 4 and space.passes == 18
         found = space.read()
         assert np.array_equal(found["T0"], found["T1"]) and np.array_equal(found["T0"], found["T2"])
         assert space.seconds.passes > 0

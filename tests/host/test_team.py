@@ -10,7 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ooc_chol.toolbox import called_beside, map_in_threads
+from ooc_chol.toolbox import called_beside, kept_threads, map_in_threads
 from tests.inside.process import ThreadTeam, UsersCode
 
 
@@ -149,3 +149,69 @@ def test_shares_are_even_and_all_rows_once(rows):
             assert [row for share in shares for row in range(rows)[share]] == list(range(rows))
             lengths = [share.stop - share.start for share in shares]
             assert max(lengths) - min(lengths) <= 1
+
+
+def of_the_team():
+    return {thread for thread in threading.enumerate() if thread.name == "ooc_chol team"}
+
+
+@pytest.fixture
+def four_cores(monkeypatch):
+    monkeypatch.setattr("ooc_chol.process.team.cores", lambda: 4)
+
+
+def test_threads_are_kept_for_a_block_and_end_with_it(four_cores):
+    with kept_threads():
+        assert map_in_threads(abs, [-1, 2, -3]) == [1, 2, 3]
+        first = of_the_team()
+        assert len(first) == 3
+        assert map_in_threads(lambda n: sum(map_in_threads(abs, [-n, n, -n])), range(20)) == [3 * n for n in range(20)]
+        with kept_threads():
+            assert map_in_threads(abs, [-1, 2]) == [1, 2]
+        assert of_the_team() == first
+    assert not of_the_team()
+
+
+def test_kept_threads_are_as_many_at_once_as_a_call_wants(four_cores):
+    at_once, most, lock = [0], [0], threading.Lock()
+
+    def count(_):
+        with lock:
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
+        time.sleep(0.002)
+        with lock:
+            at_once[0] -= 1
+
+    with kept_threads():
+        map_in_threads(count, range(12), threads=2)
+    assert most[0] <= 2
+
+
+def test_no_job_of_a_call_that_failed_goes_on_in_kept_threads(four_cores):
+    running, begun = [], threading.Event()
+
+    def work(n):
+        if n == 0:
+            begun.wait(10)
+            raise ValueError("the first")
+        running.append(n)
+        begun.set()
+        time.sleep(0.05)
+        running.remove(n)
+
+    with kept_threads():
+        for _ in range(3):
+            begun.clear()
+            with pytest.raises(ValueError, match="the first"):
+                map_in_threads(work, range(8))
+            assert not running
+        assert map_in_threads(abs, [-1, -2]) == [1, 2]
+
+
+def test_a_failed_block_keeps_no_threads(four_cores):
+    with pytest.raises(ValueError, match="inside"), kept_threads():
+        map_in_threads(abs, [-1, -2, -3])
+        raise ValueError("inside")
+    assert not of_the_team()
+    assert map_in_threads(abs, [-1, -2]) == [1, 2]

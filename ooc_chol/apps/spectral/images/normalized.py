@@ -212,7 +212,7 @@ def normalized_cut(
     if graph is None:
         return _of_number(one_segment(given.place, notes, call, started), n_segments)
     at_once = _AT_ONCE if options.are_gpus and not progress else 1
-    with passes_shown(progress, "normalized_cut") as shown:
+    with passes_shown(progress, "normalized_cut") as shown, tb.kept_threads():
         regions = Regions(graph, vectors, sweep, replace(options, progress=shown), at_once)
         grown = Grown(regions, given.place, notes, call)
         found = grown.segmentation(wanted, started)

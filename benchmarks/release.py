@@ -2,22 +2,25 @@
 
     python -m benchmarks release --gpus 0          # the host alone
     python -m benchmarks release --gpus 1 --name h200
-    python -m benchmarks release --gpus 1 --list   # what would run, and its seconds
+    python -m benchmarks release --gpus 1 --list   # what would run, its seconds and its files
 
-Each command writes its own result file, and ``python -m benchmarks quote`` then brings README and documents to these. Beside them
-``release/NAME.json`` says which commands ran at which commit, for how long and how they ended. The same call goes
-on where one before was stopped: what ended well at this commit is not measured again.
+Each command writes its own result files, and ``python -m benchmarks quote`` then brings README and documents to these. Beside
+them ``release/NAME.json`` says which commands ran at which commit, for how long and how they ended. The same call goes on where
+one before was stopped: a command that ended well at this commit, and whose files are of this commit, is not run again.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.running import Options, Parser, head, seconds_of
+from benchmarks.running import RESULTS, Options, Parser, head, parsed, result_names, seconds_of
 
 FOLDER = "release"
 #: A command may take so many times its expected seconds, and this long at least, before it is stopped.
@@ -41,14 +44,28 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
     ),
     1: (
         Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g h200-residue-163840-48g", 240),
-        Command("ooc_chol bench suite native-1gpu --only h200-native-131072-24g", 140),
-        Command("benchmarks residue_products --name h200-registers --repeats 2 --force", 180),
-        Command("benchmarks whole_calls cupy --name h200-cupy --force", 90),
-        Command("benchmarks whole_calls numpy --name h200-numpy --force", 90),
-        Command("benchmarks whole_calls function --name h200-function-65536 --force", 60),
+        Command("ooc_chol bench suite native-1gpu --only h200-native-131072-24g h200-native-65536-8g --no-peers", 110),
         Command(
-            "benchmarks matrix_types --types complex128 float32 --engines residue native --places host --name h200 --force", 150
+            "benchmarks residue_products --cases products 'residue 131,072' 'strong 1e-8' complex128 "
+            "--name h200-registers --repeats 2 --force",
+            150,
         ),
+        Command("benchmarks whole_calls cupy --name h200-cupy --force", 50),
+        Command("benchmarks whole_calls numpy --name h200-numpy --force", 70),
+        Command("benchmarks whole_calls function --name h200-function-65536 --force", 40),
+        Command(
+            "benchmarks matrix_types --types complex128 --engines residue native --places host "
+            "--repeats 2 --peer-repeats 1 --name h200 --force",
+            70,
+        ),
+        Command(
+            "benchmarks matrix_types --types float32 --engines residue --places host "
+            "--repeats 2 --peer-repeats 1 --name h200 --force",
+            60,
+        ),
+        Command("benchmarks certified_answers --memory-budget '8 GiB' --range 0.02627 --name h200-65536 --force", 40),
+        Command("benchmarks certified_answers --store device --name h200-65536-device --force", 50),
+        Command("benchmarks certified_answers --n 131072 --store device --range 0.02627 --name h200-131072-device --force", 60),
         Command("benchmarks eigen in-core --scales 22 --order degree --name h200-22 --force", 30),
         Command("benchmarks eigen in-core --scales 25 --order degree --name h200-25 --force", 110),
         Command(
@@ -57,16 +74,28 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
             60,
         ),
         Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 200),
-        Command("benchmarks diff_gpu --name h200 --force", 140),
+        Command("benchmarks diff_gpu --cases products panels spgemm gcn solves --name h200 --force", 120),
+        Command("benchmarks tensor_kernels --sizes 4039x50x50 --repeats 2 --name h200 --force", 35),
     ),
     2: (
         Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --name h200x2 --force", 480),
         Command("benchmarks eigen two --scales 25 --order degree --name h200x2 --force", 120),
+        Command("benchmarks imputation_gpus two --name h200x2-2600x512x512 --force", 120),
     ),
     4: (
         Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --name h200x4 --force", 700),
         Command("ooc_chol bench suite multi-gpu --only h200x4-residue-163840 h200x4-native-163840", 300),
     ),
+}
+
+#: Results that pages quote and no release measures, by patterns of their names, and why.
+OTHERS = {
+    "h200-fp64-*": "the ablation of the paper's policies",
+    "h200-residue-250000-112g": "one call takes 99 s",
+    "imputation/h200-*": "edges of ego-Facebook, which are a file of others, and tensors beside it",
+    "geostat/modis-*": "temperatures, which are a file of others",
+    "*/h100*": "another GPU",
+    "cluster/machines": "predictions",
 }
 
 
@@ -91,7 +120,8 @@ def run(options: Options) -> int:
     """Run what is not done, as far as there is time for it; the exit status tells whether all is done."""
     commands, left = COMMANDS[options.gpus], 60 * options.minutes
     if options.list:
-        print(*(f"{each.seconds:5} s  python -m {each.words}" for each in commands), sep="\n")
+        for each in commands:
+            print(f"{each.seconds:5} s  python -m {each.words}", *files_of(each.words), sep="\n         ")
         print(f"{sum(each.seconds for each in commands):5} s in all")
         return 0
     options.devices = ("cuda:0",) if options.gpus else ("host:0",)
@@ -111,18 +141,34 @@ def run(options: Options) -> int:
     return int(any(done.get(each.words, {"status": 1})["status"] != 0 for each in commands))
 
 
+def files_of(words: str) -> list[Path]:
+    """Result files of a command."""
+    module, *others = shlex.split(words)
+    if module == "ooc_chol":
+        cases = takewhile(lambda word: not word.startswith("--"), others[others.index("--only") + 1 :])
+        return [RESULTS / f"{case}.json" for case in cases]
+    case, options = parsed(others)
+    return [options.output / f"{name}.json" for name in result_names(case, options)]
+
+
 def _done(options: Options, commit: str) -> dict[str, Any]:
-    """Commands that ended well at this commit, by their words."""
+    """Commands that ended well at this commit and whose files are of it, by their words."""
     if not Path(options.output, f"{options.name}.json").exists():
         return {}
     before: dict[str, Any] = options.read()["commands"]
-    return {words: each for words, each in before.items() if each["commit"] == commit and each["status"] == 0}
+    ended = {words: each for words, each in before.items() if each["commit"] == commit and each["status"] == 0}
+    return {words: each for words, each in ended.items() if all(_commit_of(path) == commit for path in files_of(words))}
+
+
+def _commit_of(path: Path) -> str | None:
+    """The commit that a result file holds; None where there is no file."""
+    return str(json.loads(path.read_text(encoding="utf-8")).get("commit")) if path.exists() else None
 
 
 def _status(command: Command) -> int | str:
     """How a command ended: its exit status, or that it was stopped."""
     try:
         limit = max(_LEAST_PATIENCE, _PATIENCE * command.seconds)
-        return subprocess.run([sys.executable, "-m", *command.words.split()], check=False, timeout=limit).returncode
+        return subprocess.run([sys.executable, "-m", *shlex.split(command.words)], check=False, timeout=limit).returncode
     except subprocess.TimeoutExpired:
         return f"stopped after {limit} s"

@@ -195,6 +195,14 @@ def parsed(words: Sequence[str]) -> tuple[Case, Options]:
     return case, parser.parse_args(words[1:], Options(case=name))
 
 
+def result_names(case: Case, options: Options) -> list[str]:
+    """Names of the result files of a case with these options, whose own name is given where none was."""
+    if case.get("FOLDER") is None:
+        return []
+    options.name = options.name or case.get("usual_name", lambda options: None)(options)
+    return list(case.get("files", lambda options: filter(None, [options.name]))(options))
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run a case, or list them all; the exit status."""
     words = sys.argv[1:] if words is None else words
@@ -211,9 +219,7 @@ def main(words: Sequence[str] | None = None) -> int:
             is_new = updated(options.update, case.get("documented")(options))
             print(f"{options.update}: {'updated' if is_new else 'up to date'}")
             return 0
-        if case.get("FOLDER") is not None:
-            options.name = options.name or case.get("usual_name", lambda options: None)(options)
-            options.claim(*case.get("files", lambda options: filter(None, [options.name]))(options))
+        options.claim(*result_names(case, options))
         found = case.get("run")(options)
         if isinstance(found, Iterator):
             gathered(found, options, case.get("LINES", "lines"))

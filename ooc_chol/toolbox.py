@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ooc_chol.dense.factor import InverseTraces as InverseTraces
     from ooc_chol.dense.factor import SignAndLogdet as SignAndLogdet
     from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
+    from ooc_chol.dense.factor.solves import joined_columns as joined_columns
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.display.drawing import Drawing as Drawing
@@ -106,6 +107,7 @@ _NAMES = {
     "config": ("format_bytes", "parse_bytes", "real_number", "whole_number"),
     "dense.batch_factor": ("BatchReport",),
     "dense.factor": ("HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
+    "dense.factor.solves": ("joined_columns",),
     "dense.report": ("FactorReport",),
     "dense.stores.header": ("FACTOR_FILES",),
     "display.drawing": ("Drawing", "notebook_html"),

@@ -165,10 +165,7 @@ def _rates(options: argparse.Namespace) -> None:
 
 def _folder_rates(options: argparse.Namespace) -> None:
     """Measure a folder's disk."""
-    beside = [
-        f"--{name.replace('_', '-')}" for name in ("device", "moduli", "warm_seconds") if getattr(options, name) is not None
-    ]
-    if beside:
+    if beside := _given(options, "device", "moduli", "warm_seconds"):
         raise ValueError(f"--folder measures a disk, and no device: leave {', '.join(beside)} out")
     (tile_size, *more) = options.tile_size or [USUAL_TILE_SIZE]
     if more:
@@ -179,12 +176,14 @@ def _folder_rates(options: argparse.Namespace) -> None:
     print(f"stored in {rates_path()}")
 
 
+def _given(options: argparse.Namespace, *names: str) -> list[str]:
+    """Words of those options that were given."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is not None]
+
+
 def _pass_rates(options: argparse.Namespace) -> None:
     """Measure passes over sparse matrices."""
-    beside = [
-        f"--{name.replace('_', '-')}" for name in ("tile_size", "moduli", "warm_seconds") if getattr(options, name) is not None
-    ]
-    if beside:
+    if beside := _given(options, "tile_size", "moduli", "warm_seconds"):
         raise ValueError(f"--passes measures no tiles: leave {', '.join(beside)} out")
     found = measure_pass_rates(options.device, quick=options.quick)
     options.answer = {"stored_in": rates_path(), "passes": {name: asdict(rates) for name, rates in found.items()}}

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from ooc_chol.config import whole_number
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.fork_safety import new_lock
-from ooc_chol.process.threads import OwnThread, start, take, wait_out
+from ooc_chol.process.threads import OwnThread, start_among, take, wait_out
 
 #: Bytes of a copy that are worth a thread.
 _LEAST_SHARE = 1 << 20
@@ -145,12 +145,7 @@ class ThreadTeam:
             while len(self._helpers) < self.size - 1:
                 # It knows the queue and not the team: one that is dropped ends it, as one that is closed does.
                 helper = OwnThread(_help, (self._batches, weakref.ref(self, self._batches.put)), "team")
-                self._helpers.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
-                try:
-                    start(helper)
-                except Exception:  # it could not start
-                    self._helpers.remove(helper)
-                    raise
+                start_among(self._helpers, helper)
 
 
 def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:

@@ -79,6 +79,16 @@ def start(thread: threading.Thread) -> None:
         raise BudgetError(f"thread {thread.name!r}", stack_bytes(), 0, advice) from error
 
 
+def start_among(threads: list[OwnThread], thread: OwnThread) -> None:
+    """Start a thread that belongs to others, of which it is one only if it could start."""
+    threads.append(thread)  # before it starts: whenever an interrupt comes, it is told to end
+    try:
+        start(thread)
+    except Exception:  # it could not start
+        threads.remove(thread)
+        raise
+
+
 def wait_out(threads: Sequence[OwnThread]) -> None:
     """Wait for threads that were told to end, but no longer than :data:`GRACE_SECONDS` for the user's code in one."""
     deadline = time.monotonic() + GRACE_SECONDS

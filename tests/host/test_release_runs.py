@@ -8,17 +8,30 @@ from benchmarks import release
 from benchmarks.running import main
 
 
+def commands(folder):
+    """Commands of the last run."""
+    return json.loads((folder / "trial.json").read_text(encoding="utf-8"))["commands"]
+
+
 def test_a_run_goes_on_where_one_was_stopped(processes: None, waiting: None, monkeypatch, tmp_path, capfd):
-    """A command that fails and one for which no time is left are run by the next call, and what ended well is not."""
+    """A command that fails and one for which no time is left are run by the next call, and what ended well is not.
+
+    One whose result file is not of this commit is run again.
+    """
     good = release.Command(f"benchmarks synth --n 30 --theta 1,0.1,0.5 --output {tmp_path / 'field.csv'}", 5)
     bad, late = release.Command("benchmarks synth --n none", 5), release.Command(f"{good.words} --seed 2 --force", 500)
     monkeypatch.setitem(release.COMMANDS, 0, (good, bad, late))
     words = ["release", "--gpus", "0", "--name", "trial", "--output", str(tmp_path), "--minutes", "2"]
     assert main(words) == 1
-    first = json.loads((tmp_path / "trial.json").read_text(encoding="utf-8"))["commands"]
+    first = commands(tmp_path)
     assert {words: each["status"] for words, each in first.items()} == {good.words: 0, bad.words: 2}
     assert "not begun" in capfd.readouterr().out
     monkeypatch.setitem(release.COMMANDS, 0, (good, late._replace(seconds=5)))
     assert main(words) == 0
-    again = json.loads((tmp_path / "trial.json").read_text(encoding="utf-8"))["commands"]
+    again = commands(tmp_path)
     assert again[good.words] == first[good.words] and set(again) == {good.words, late._replace(seconds=5).words}
+    monkeypatch.setitem(release.COMMANDS, 0, (late._replace(seconds=5),))
+    monkeypatch.setattr(release, "files_of", lambda words: [tmp_path / "gone.json"] if "--seed" in words else [])
+    assert main(words) == 0
+    last = commands(tmp_path)
+    assert last[good.words] == again[good.words] and last[late.words] != again[late.words]

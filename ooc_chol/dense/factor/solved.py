@@ -278,7 +278,7 @@ class AbstractSolvedFactor(AbstractStoredFactor):
             if np.ndim(each) != 2:
                 raise ValueError(f"right-hand sides have shape {np.shape(each)}, but matrices with {self.n} rows are needed")
         y, _ = right_hand_side(host_array(b), self.n, copy=True, fmt=self._fmt)
-        x = joined_columns(y, right_hand_side(host_array(c), self.n, copy=False, fmt=self._fmt)[0])
+        x = joined_columns([y, right_hand_side(host_array(c), self.n, copy=False, fmt=self._fmt)[0]])
         store, p = self._opened(), y.shape[1]
         is_resident = resident_tile(store) is not None
         if not (y.size and x.size) or is_resident or not self._place.goes_there_and_back(store, x.shape[1]):

@@ -36,12 +36,31 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = 
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 
-def joined_columns(y: NDArray[Any], c: NDArray[Any]) -> NDArray[Any]:
-    """``[y, c]`` of two matrices of one type as a new array, by threads where it is large."""
-    x = np.empty((len(y), y.shape[1] + c.shape[1]), y.dtype)
+def joined_columns(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Join matrices beside each other in a new array, by threads where it is large.
+
+    Parameters
+    ----------
+    parts : sequence of (n, m_i) array
+        At least one matrix. All have the same number of rows, and the type of the first.
+
+    Returns
+    -------
+    (n, sum m_i) array
+        The columns of all matrices in turn, in row-major order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> oc.toolbox.joined_columns([np.eye(2), np.zeros((2, 1))])
+    array([[1., 0., 0.],
+           [0., 1., 0.]])
+    """
+    x = np.empty((len(parts[0]), sum(part.shape[1] for part in parts)), parts[0].dtype)
 
     def join(rows: slice) -> None:
-        np.concatenate([y[rows], c[rows]], axis=1, out=x[rows])
+        np.concatenate([part[rows] for part in parts], axis=1, out=x[rows])
 
     by_shares(join, len(x), x.nbytes)
     return x

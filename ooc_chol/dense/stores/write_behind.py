@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, final
 
 from ooc_chol.process.fork_safety import new_condition, new_lock
-from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start, wait_out
+from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start_among, wait_out
 
 Item = TypeVar("Item")
 
@@ -120,10 +120,4 @@ class WriteBehind(Generic[Item]):
     def _start(self) -> None:
         with self._starting:
             while len(self._threads) < self._count and not self._shared.has_ended:
-                thread = OwnThread(self._shared.work, (), "writer")
-                self._threads.append(thread)  # before it starts: whenever an interrupt comes, it is told to end
-                try:
-                    start(thread)
-                except Exception:  # it could not start
-                    self._threads.remove(thread)
-                    raise
+                start_among(self._threads, OwnThread(self._shared.work, (), "writer"))

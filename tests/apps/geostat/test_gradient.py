@@ -20,6 +20,7 @@ from tests.apps.geostat.few_tiles import (
 )
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, MONTE_CARLO_ERRORS, TWO_ROUTES
 from tests.inside.geostat import random_signs, scores
+from tests.inside.process import team
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -151,9 +152,10 @@ def test_probes_are_those_of_the_seed():
 def test_threads_change_no_bit_of_estimates_by_probes(reml, monkeypatch):
     observations, model = example(n=200), Matern(1.3, 0.25, 1.5, 0.05)
     answers = []
-    for rows, entries in ((200, 1 << 20), (16, 0)):
-        monkeypatch.setattr(scores, "_ROWS", rows)
+    for entries, shared, share in ((1 << 20, 1 << 24, 1 << 20), (0, 0, 64)):
         monkeypatch.setattr(scores, "_LEAST_SUMMED", entries)
+        monkeypatch.setattr(team, "_LEAST_SHARED", shared)
+        monkeypatch.setattr(team, "_LEAST_SHARE", share)
         answers.append(log_likelihood_gradient(observations, model, reml=reml, traces="probes", information=True, probes=9))
     for name in ("gradient", "standard_error", "information", "information_error"):
         assert np.array_equal(*(getattr(found, name) for found in answers))

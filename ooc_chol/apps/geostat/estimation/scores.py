@@ -24,8 +24,8 @@ from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 
 Array = NDArray[np.float64]
 
-#: Rows of arrays that a thread joins at once, and entries from which on each sum over probes has a thread of its own.
-_ROWS, _LEAST_SUMMED = 1 << 14, 1 << 20
+#: Entries from which on each sum over probes has a thread of its own.
+_LEAST_SUMMED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def _probed(found: Evaluated, probes: int, seed: int) -> Probed:
         return found.probed
     signs = random_signs(found.observations.n, probes, seed)
     half = np.column_stack([found.whitened.residual, found.whitened.design])
-    both = found.factor.half_solve(_joined([half, signs]), transposed=True, overwrite_b=True)
+    both = found.factor.half_solve(tb.joined_columns([half, signs]), transposed=True, overwrite_b=True)
     p = half.shape[1]
     # inv(R) z, of which the first column is the part that the mean leaves
     both[:, 0] += both[:, 1:p] @ found.whitened.coefficients
@@ -110,7 +110,9 @@ def _images_without_mean(found: Evaluated, probed: Probed) -> Array:
 def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Array, Array, Array]:
     """``a' D a``, the part ``u`` of ``vectors`` orthogonal to the mean, and ``inv(L) D inv(L)' u`` of each direction."""
     base = _without_mean(found, vectors)
-    both = found.factor.half_solve(_joined([found.whitened.residual[:, np.newaxis], base]), transposed=True, overwrite_b=True)
+    both = found.factor.half_solve(
+        tb.joined_columns([found.whitened.residual[:, np.newaxis], base]), transposed=True, overwrite_b=True
+    )
     alpha, w = both[:, 0], both[:, 1:]
     forms, images = _products(found, shape, alpha, w)
     return _squares(found, forms, alpha), base, _half_solved(found, _directions(found, images, w), base)
@@ -123,27 +125,15 @@ def _directions(found: Evaluated, images: list[Array], w: Array) -> list[Array]:
 
 def _products(found: Evaluated, shape: Sequence[str], alpha: Array, w: Array) -> tuple[Array, list[Array]]:
     """``a' D a`` and ``D w`` of each derivative ``D``."""
-    both, how = _joined([alpha[:, np.newaxis], w]), found.settings.here
+    both, how = tb.joined_columns([alpha[:, np.newaxis], w]), found.settings.here
     images = oc.symm(derivatives, both, **how) if (derivatives := _derivatives(found, shape)) else []
     return np.array([alpha @ image[:, 0] for image in images]), [image[:, 1:] for image in images]
 
 
 def _half_solved(found: Evaluated, directions: list[Array], base: Array) -> Array:
     """``inv(L)`` times each direction, all of them by one reading of L, and ``base``."""
-    solved = np.hsplit(found.factor.half_solve(_joined(directions), overwrite_b=True), len(directions))
+    solved = np.hsplit(found.factor.half_solve(tb.joined_columns(directions), overwrite_b=True), len(directions))
     return np.array([*(_without_mean(found, each) for each in solved), base])
-
-
-def _joined(parts: Sequence[Array]) -> Array:
-    """Matrices beside each other in a new one, some rows by each thread."""
-    both = np.empty((len(parts[0]), sum(part.shape[1] for part in parts)))
-
-    def put(start: int) -> None:
-        rows = slice(start, start + _ROWS)
-        np.concatenate([part[rows] for part in parts], axis=1, out=both[rows])
-
-    tb.map_in_threads(put, range(0, len(both), _ROWS))
-    return both
 
 
 def _threads(summed: Array) -> int | None:
@@ -161,7 +151,7 @@ def _solved(found: Evaluated) -> Array:
     """``a = inv(R) (z - X b)`` and, for the restricted likelihood, ``inv(R) X inv(root)``: ``P = inv(R)`` less its square."""
     whitened = found.whitened
     columns = [whitened.residual[:, np.newaxis], *([_orthonormal(found)] if found.likelihood.reml else [])]
-    return found.factor.half_solve(_joined(columns), transposed=True, overwrite_b=True)
+    return found.factor.half_solve(tb.joined_columns(columns), transposed=True, overwrite_b=True)
 
 
 def _orthonormal(found: Evaluated) -> Array:

@@ -20,7 +20,15 @@ from ooc_chol.apps.geostat.kriging.kriged import Kriging, match_sites
 from ooc_chol.apps.geostat.kriging.off_lattice import OffLattice, off_lattice
 from ooc_chol.apps.geostat.kriging.predicted import Target, check_target
 from ooc_chol.apps.geostat.kriging.prediction import kriging
-from ooc_chol.apps.geostat.kriging.simulation import JITTER, Normals, check_numbers, dual_of, normals, simulate_conditional
+from ooc_chol.apps.geostat.kriging.simulation import (
+    JITTER,
+    Normals,
+    check_numbers,
+    checked_mean,
+    dual_of,
+    normals,
+    simulate_conditional,
+)
 
 #: Nodes from which on a command draws on grids by Fourier transforms: below, a factorization is as quick.
 LARGE_GRID = 4096
@@ -99,9 +107,7 @@ def simulate_grid(
     """
     check_target(target)
     check_numbers(draws, jitter)
-    level = tb.plain_array("mean", mean, np.float64)
-    if level.shape not in ((), (grid.size,)) or not np.isfinite(level).all():
-        raise ValueError(f"mean has shape {level.shape}, but one finite number, or one for each of {grid.size} nodes, is needed")
+    level = checked_mean(mean, grid.size, "nodes")
     found = embed(model, grid, least=_least(model, target, jitter), clip=clip)
     field = np.empty((draws, grid.size))
     for row, draw in zip(field, found.draws(draws, seed), strict=True):

@@ -88,11 +88,8 @@ def simulate(
     """
     check_target(target)
     check_numbers(draws, jitter)
-    places, level = as_sites(sites), tb.plain_array("mean", mean, np.float64, copy=True)
-    if level.shape not in ((), (len(places),)) or not np.isfinite(level).all():
-        raise ValueError(
-            f"mean has shape {level.shape}, but one finite number, or one for each of the {len(places)} sites, is needed"
-        )
+    places = as_sites(sites)
+    level = checked_mean(mean, len(places), "sites")
     errors = new_errors(error_variances, len(places), target)
     field = level + _draw(
         _with_error(model, target, jitter), places, draws, normals(seed, 0), settings=settings, progress=progress
@@ -243,6 +240,14 @@ def normals(seed: int, stream: int) -> Normals:
     """Standard normals, ``draws`` rows of ``n`` at a time; each stream of a seed has its own."""
     generator = np.random.default_rng([seed, stream])
     return lambda draws, n: generator.standard_normal((draws, n))
+
+
+def checked_mean(mean: ArrayLike, count: int, places: str) -> NDArray[np.float64]:
+    """One mean for all sites or nodes, as ``places`` says, or one for each, in a new array."""
+    level = tb.plain_array("mean", mean, np.float64, copy=True)
+    if level.shape not in ((), (count,)) or not np.isfinite(level).all():
+        raise ValueError(f"mean has shape {level.shape}, but one finite number, or one for each of {count} {places}, is needed")
+    return level
 
 
 def check_numbers(draws: int, jitter: float) -> None:

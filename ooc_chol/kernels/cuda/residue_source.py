@@ -47,7 +47,7 @@ def source(basis: ResidueBasis, fmt: PrecisionFormat = FP64) -> str:
 def products_source() -> str:
     """CUDA C of the products that reduce in registers, for every basis and :data:`PRODUCTS_ARCHITECTURE`."""
     sizes = {"STAGES": _STAGES, "THREADS": PRODUCTS_THREADS, "GROUP": _GROUP, "SHARED_BYTES": PRODUCTS_SHARED_BYTES}
-    return code("residue_products.cu", MOST_MODULI=MOST_MODULI, **sizes)
+    return code("residue_hopper.cu", "residue_products.cu", MOST_MODULI=MOST_MODULI, **sizes)
 
 
 def divisions(moduli: Sequence[int]) -> NDArray[np.int32]:

@@ -30,8 +30,12 @@ __device__ __forceinline__ void wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
+// What this thread wrote to shared memory is seen by tensor cores, once threads have met.
+__device__ __forceinline__ void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // Keeps the compiler from moving uses of the sums across this point.
 __device__ __forceinline__ void pin(int& sum) { asm volatile("" : "+r"(sum)::"memory"); }
+__device__ __forceinline__ void pin(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 template <class T, int N>
 __device__ __forceinline__ void pin(T (&sums)[N])
 {
@@ -62,6 +66,35 @@ __device__ __forceinline__ void multiply_step(int (&d)[128], u64 left, u64 right
         "}, %128, %129, p;\n}\n"
         : SUMS32(0), SUMS32(32), SUMS32(64), SUMS32(96)
         : "l"(left), "l"(right), "r"(accumulate));
+}
+
+#define FLOATS8(o) \
+    "+f"(d[o]), "+f"(d[o + 1]), "+f"(d[o + 2]), "+f"(d[o + 3]), "+f"(d[o + 4]), "+f"(d[o + 5]), "+f"(d[o + 6]), "+f"(d[o + 7])
+
+// d += 64 rows of 32 numbers in E4M3 times 64 columns of 32.
+__device__ __forceinline__ void multiply_e4m3(float (&d)[32], u64 left, u64 right)
+{
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, %32, %33, 1, 1, 1;\n"
+        : FLOATS8(0), FLOATS8(8), FLOATS8(16), FLOATS8(24)
+        : "l"(left), "l"(right));
+}
+
+// E4M3 of each byte less eight, for bytes from 0 to 16: a byte behind 0x64 is 1024 more in FP16.
+__device__ __forceinline__ u32 less_eight_in_e4m3(u32 bytes)
+{
+    u32 codes;
+    asm("{\n.reg .b32 low, high;\n.reg .b16 first, last;\n"
+        "prmt.b32 low, %1, 0x64646464, 0x4140;\nprmt.b32 high, %1, 0x64646464, 0x4342;\n"
+        "sub.f16x2 low, low, %2;\nsub.f16x2 high, high, %2;\n" // 1032 from both
+        "cvt.rn.satfinite.e4m3x2.f16x2 first, low;\ncvt.rn.satfinite.e4m3x2.f16x2 last, high;\n"
+        "mov.b32 %0, {first, last};\n}"
+        : "=r"(codes)
+        : "r"(bytes), "r"(0x64086408u));
+    return codes;
 }
 
 // (v + more) mod p, canonical, in the low byte, for |more| < 256.

@@ -7,7 +7,7 @@ import pytest
 
 import ooc_chol as oc
 from tests.builders import forget_plans
-from tests.cuda.residue_kernels import cuda_kernels
+from tests.cuda.residue_kernels import PRODUCT_SHAPES, cuda_kernels, random_residues
 from tests.host.matrices import FAMILIES
 from tests.inside.dense import residue_tiles
 from tests.inside.dense import residues as residues_planner
@@ -21,18 +21,6 @@ pytestmark = pytest.mark.cuda(n=1)
 def _on_hopper():
     if not folds_products(["cuda:0"]):
         pytest.skip("the kernel is for Hopper")
-
-
-SHAPES = [
-    *((1, 1, 16), (16, 8, 16), (97, 130, 48), (128, 256, 128), (129, 257, 144), (512, 256, 2048), (300, 1000, 640)),
-    *((2048, 4096, 2048), (2032, 2064, 4096), (64, 8192, 32768), (3, 20, 65536)),
-]
-
-
-def random_residues(rng, shape):
-    import cupy as cp
-
-    return cp.asarray(rng.integers(-128, 128, shape, dtype=np.int8))
 
 
 def both(kernels, stream, operands, before, *, accumulates, lower):
@@ -52,7 +40,7 @@ def both(kernels, stream, operands, before, *, accumulates, lower):
 
 @pytest.mark.parametrize("fmt", [FP64, COMPLEX128], ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("accumulates", [False, True])
-@pytest.mark.parametrize(("rows", "cols", "inner"), SHAPES)
+@pytest.mark.parametrize(("rows", "cols", "inner"), PRODUCT_SHAPES)
 def test_products_have_the_residues_of_int32(fmt, rows, cols, inner, accumulates):
     import cupy as cp
 

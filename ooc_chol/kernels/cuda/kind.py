@@ -13,7 +13,7 @@ from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.interfaces import AbstractKernelSet
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
-from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
+from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES, ResidueUnits
 from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels, AbstractWholeKernels
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.memory.release import RELEASER
@@ -39,6 +39,8 @@ class CudaKernelKind(AbstractKernelKind):
     product_workspace_bytes: int = sizes.CUBLAS_WORKSPACE_BYTES
     dear_order: int = 0
     dear_mixed_order: int = 0
+    #: Tensor cores that multiply residues; FP8 is for tests, and slower on Hopper.
+    residue_units: ResidueUnits = "int8"
 
     def wanted_slots(self, nb: int) -> int:
         return 20
@@ -68,9 +70,8 @@ class CudaKernelKind(AbstractKernelKind):
         from ooc_chol.kernels.cuda.tiles import CudaKernels
         from ooc_chol.kernels.cuda.typed import TypedCudaKernels
 
-        if fmt != FP64:
-            return TypedCudaKernels(fmt, None if moduli is None else CudaResidueKernels(moduli, fmt))
-        return CudaKernels(None if moduli is None else CudaResidueKernels(moduli))
+        residues = None if moduli is None else CudaResidueKernels(moduli, fmt, units=self.residue_units)
+        return CudaKernels(residues) if fmt == FP64 else TypedCudaKernels(fmt, residues)
 
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
         """Copies of larger matrices over the link run beside the computation, tile by tile."""

@@ -5,9 +5,8 @@
 // A thread block multiplies tiles of 128 x 256 one after the other. Its warp group 0 brings operands, 128 bytes of K a stage, by the
 // bulk copy engine; warp groups 1 and 2 multiply 64 rows each, with sums of wgmma in registers. What lies outside of an array is
 // read as zero and not written, up to a group of eight columns. Power is the limit (benchmarks/int8_ceiling.cu).
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
+//
+// In front of this text stands residue_hopper.cu.
 
 constexpr int BM = 128, BN = 256, BK = 128;
 constexpr int A_BYTES = BM * BK, B_BYTES = BN * BK, STAGE_BYTES = A_BYTES + B_BYTES;
@@ -19,18 +18,6 @@ static_assert(THREADS == 128 + 2 * BM && SHARED_BYTES == STAGES * STAGE_BYTES + 
 struct __align__(64) Map {
     u64 words[16];
 };
-
-// A modulus p, the bytes 256**k mod p, -2**31 mod p above the bits of 1.5 * 2**23, and 1 / p: see residue_numbers.cu.
-struct Modulus {
-    int p, bytes, bias;
-    float reciprocal;
-};
-
-struct Moduli {
-    Modulus of[MOST_MODULI];
-};
-
-__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ void barrier_init(u32 bar, u32 count)
 {
@@ -68,61 +55,6 @@ __device__ __forceinline__ void load_box(u32 to, const Map* map, int column, int
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
         "l"((u64)map), "r"(column), "r"(row), "r"(plane), "r"(bar)
         : "memory");
-}
-
-// Descriptor of an operand in shared memory: rows of 128 bytes, adjacent along K, 128-byte swizzle, eight rows from 1024 to 1024 bytes.
-__device__ __forceinline__ u64 descriptor(u32 address)
-{
-    return (u64)((address & 0x3FFFFu) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
-
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int N>
-__device__ __forceinline__ void wgmma_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-// Keeps the compiler from moving uses of the sums across this point.
-__device__ __forceinline__ void pin(int (&d)[128])
-{
-#pragma unroll
-    for (int i = 0; i < 128; i++) {
-        asm volatile("" : "+r"(d[i])::"memory");
-    }
-}
-
-#define SUMS8(o) \
-    "+r"(d[o]), "+r"(d[o + 1]), "+r"(d[o + 2]), "+r"(d[o + 3]), "+r"(d[o + 4]), "+r"(d[o + 5]), "+r"(d[o + 6]), "+r"(d[o + 7])
-#define SUMS32(o) SUMS8(o), SUMS8(o + 8), SUMS8(o + 16), SUMS8(o + 24)
-
-// d (+)= 64 rows of 32 bytes times 256 columns of 32 bytes.
-__device__ __forceinline__ void multiply_step(int (&d)[128], u64 left, u64 right, int accumulate)
-{
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-        "}, %128, %129, p;\n}\n"
-        : SUMS32(0), SUMS32(32), SUMS32(64), SUMS32(96)
-        : "l"(left), "l"(right), "r"(accumulate));
-}
-
-// (v + more) mod p, canonical, in the low byte, for |more| < 256.
-__device__ __forceinline__ int reduced(int v, int more, const Modulus& m)
-{
-    int biased;
-    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(biased) : "r"(v ^ 0x80000000), "r"(m.bytes), "r"(m.bias + more));
-    const float quotient = __fmaf_rn(__fsub_rn(__int_as_float(biased), 12582912.0f), m.reciprocal, 12582912.0f);
-    return biased - __float_as_int(quotient) * m.p;
 }
 
 // 4 x 4 transpose of words among the four lanes of a quad: lane q's word b becomes lane b's word q.

@@ -41,7 +41,7 @@ class ResidueProducts:
         self._kernel = compiled_for(PRODUCTS_ARCHITECTURE, products_source()).get_function("multiply_residues")
         self._kernel.max_dynamic_shared_size_bytes = PRODUCTS_SHARED_BYTES
         self._processors = cp.cuda.Device().attributes["MultiProcessorCount"]
-        self._moduli = _by_value(divisions(moduli).ravel())
+        self._moduli = by_value(divisions(moduli).ravel())
 
     def multiply(self, stream: AbstractStream, sums: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool) -> None:
         """Enqueue the products of all planes in one launch."""
@@ -72,10 +72,10 @@ def _map(array: Tile, columns: int, rows: int) -> NDArray[np.void]:
 @lru_cache(maxsize=_MOST_MAPS)
 def _numbers(*numbers: int) -> NDArray[np.void]:
     """Numbers that the kernel takes as one."""
-    return _by_value(np.array(numbers, dtype=np.int32))
+    return by_value(np.array(numbers, dtype=np.int32))
 
 
-def _by_value(array: NDArray[Any]) -> NDArray[np.void]:
+def by_value(array: NDArray[Any]) -> NDArray[np.void]:
     """An array as one item, which CuPy passes by value."""
     return array.view(np.dtype((np.void, array.nbytes)))
 
@@ -97,7 +97,7 @@ def _encoded(address: int, extents: tuple[int, ...], strides: tuple[int, ...], b
     )  # fmt: skip
     if status:
         raise RuntimeError(f"cuTensorMapEncodeTiled answered {status} for {extents} bytes with strides {strides} at {address:#x}")
-    return _by_value(found)
+    return by_value(found)
 
 
 @cache

@@ -27,6 +27,8 @@ PRODUCTS_SHARED_BYTES = (
     _STAGES * (BLOCK_ROWS + BLOCK_COLUMNS) * BLOCK_DEPTH + BLOCK_ROWS * BLOCK_COLUMNS + 8 * (2 * _STAGES + 2) + 1024
 )
 _GROUP, PRODUCTS_ARCHITECTURE = 16, "sm_90a"
+#: Of products by FP8 digits (residue_fp8.cu): order of the tile that a thread block multiplies, and its threads.
+FP8_TILE, FP8_THREADS = 64, 128
 _WORD = 1 << 64
 #: What CUDA C calls an entry of a tile by its format: its type, and of a real one what reads it.
 _ENTRIES = {
@@ -47,7 +49,12 @@ def source(basis: ResidueBasis, fmt: PrecisionFormat = FP64) -> str:
 def products_source() -> str:
     """CUDA C of the products that reduce in registers, for every basis and :data:`PRODUCTS_ARCHITECTURE`."""
     sizes = {"STAGES": _STAGES, "THREADS": PRODUCTS_THREADS, "GROUP": _GROUP, "SHARED_BYTES": PRODUCTS_SHARED_BYTES}
-    return code("residue_products.cu", MOST_MODULI=MOST_MODULI, **sizes)
+    return code("residue_hopper.cu", "residue_products.cu", MOST_MODULI=MOST_MODULI, **sizes)
+
+
+def fp8_source() -> str:
+    """CUDA C of the products by FP8 digits, for every basis and :data:`PRODUCTS_ARCHITECTURE`."""
+    return code("residue_hopper.cu", "residue_fp8.cu", MOST_MODULI=MOST_MODULI, TILE=FP8_TILE, THREADS=FP8_THREADS)
 
 
 def divisions(moduli: Sequence[int]) -> NDArray[np.int32]:

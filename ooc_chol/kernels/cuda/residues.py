@@ -1,7 +1,8 @@
-"""The residue kernels of a CUDA device: cuBLAS multiplies int8 planes, kernels of our own convert, fold and reconstruct."""
+"""The residue kernels of a CUDA device: :mod:`.residue_units` multiplies; kernels of our own convert, fold and reconstruct."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import cupy as cp
@@ -13,18 +14,14 @@ from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.cuda import device_memory
 from ooc_chol.interfaces import AbstractStream, Tile
-from ooc_chol.kernels.cuda import FOLDING_CAPABILITY
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
-from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.modules import compiled
-from ooc_chol.kernels.cuda.residue_products import ResidueProducts
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
+from ooc_chol.kernels.cuda.residue_units import residue_products
 from ooc_chol.kernels.interfaces import AbstractResidueKernels
-from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
+from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES, AbstractResidueProducts, ResidueUnits
 from ooc_chol.precision.moduli import ResidueBasis
 
-#: Strips of rows of a lower triangle, each multiplied up to and including its diagonal block: 5/8 of the square.
-_LOWER_PARTS = 4
 #: Rows of a grid; those beyond are taken in further rounds.
 _MOST_GRID_ROWS = 65535
 #: Kernels of every type, and those beside that products in narrower formats and stored tiles of FP64 need.
@@ -60,13 +57,13 @@ class CudaResidueKernels(AbstractResidueKernels):
 
     In FP64 conversion moves ``8 + planes`` bytes an entry, reconstruction ``4 planes + 16``, folding ``8 planes``. Products round
     their orders up to multiples of 16: what lies behind the arrays must be allocated, and its sums are of no meaning.
-    All results but the running sums are those of :class:`~ooc_chol.kernels.host.residues.HostResidueKernels` to the bit.
+    All results but the running sums are those of :class:`~ooc_chol.kernels.host.residues.HostResidueKernels` to the bit, by
+    ``units`` of either type.
     """
 
-    def __init__(self, moduli: int, fmt: PrecisionFormat = FP64) -> None:
-        self.basis, self._fmt = ResidueBasis(moduli, fmt.is_complex), fmt
-        self._products: Int8Products | None = None
-        self._folding: ResidueProducts | None = None
+    def __init__(self, moduli: int, fmt: PrecisionFormat = FP64, *, units: ResidueUnits = "int8") -> None:
+        self.basis, self._fmt, self._units = ResidueBasis(moduli, fmt.is_complex), fmt, units
+        self._products: AbstractResidueProducts | None = None
         self._blas: BlasHandle | None = None
         self._functions: dict[str, Any] = {}
         self._device: Any = None
@@ -78,12 +75,10 @@ class CudaResidueKernels(AbstractResidueKernels):
     def bind(self, blas: BlasHandle) -> None:
         """Take the device's cuBLAS, and compile the kernels for the current device; once, before a run."""
         self._device = cp.cuda.Device()
-        self._products = Int8Products(blas)
+        self._products = residue_products(self._units, self.basis.moduli, blas)
         module = compiled(source(self.basis, self._fmt), "--device-int128")
         names = [*_KERNELS, *(_MIXED_KERNELS if self._fmt == FP64 else ())]
         self._functions = {name: module.get_function(name) for name in names}
-        if self._device.compute_capability == "{}{}".format(*FOLDING_CAPABILITY):
-            self._folding = ResidueProducts(self.basis.moduli)
         self._blas = blas
 
     def open(self, n: int) -> None:
@@ -161,37 +156,16 @@ class CudaResidueKernels(AbstractResidueKernels):
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
     ) -> None:
         """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays."""
+        if self._products is None:
+            raise RuntimeError("a product was enqueued before cuBLAS was bound")
+        multiply = partial(self._products.multiply, stream, accumulates=accumulates, lower=lower)
         if not self.basis.is_split:
-            self._multiply(stream, accumulator, left, right, accumulates=accumulates, lower=lower)
+            multiply(accumulator, left, right)
             return
         # x + w y of one number is multiplied by x - w y of the other, which is x + w y of its conjugate.
         ones, others = slice(self.basis.count), slice(self.basis.count, None)
         for these, those in ((ones, others), (others, ones)):
-            self._multiply(stream, accumulator[these], left[these], right[those], accumulates=accumulates, lower=lower)
-
-    def _multiply(
-        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
-    ) -> None:
-        """Multiply plane by plane: in int8 modulo each plane's number, or in int32."""
-        products = self._products
-        if products is None:
-            raise RuntimeError("a product was enqueued before cuBLAS was bound")
-        if accumulator.dtype == np.int8:
-            if self._folding is None:
-                raise RuntimeError("a product reduced in registers was enqueued on a GPU that has no kernel for it")
-            self._folding.multiply(stream, accumulator, left, right, accumulates=accumulates, lower=lower)
-            return
-        planes, rows, inner = left.shape
-        target, above, beside = Planes.of(accumulator), Planes.of(left), Planes.of(right)
-        if not lower:
-            shape = planes, rows, accumulator.shape[2], inner
-            products.multiply(stream, shape, (target, above, beside), accumulates=accumulates)
-            return
-        height = rounded_up(-(-rows // _LOWER_PARTS))
-        for r0 in range(0, rows, height):
-            r1 = min(rows, r0 + height)
-            operands = target.below(r0), above.below(r0), beside
-            products.multiply(stream, (planes, r1 - r0, r1, inner), operands, accumulates=accumulates)
+            multiply(accumulator[these], left[these], right[those])
 
     def fp16_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T`` on the tensor cores; what is row-major here is column-major to cuBLAS: ``right @ left.T``."""

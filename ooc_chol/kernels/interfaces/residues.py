@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Literal, TypeAlias
 
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces.streams import AbstractStream, Tile
 
 #: Bytes of state of a matrix row: its limit, its running sum and its exponent.
 ROW_STATE_BYTES = 20
+#: Tensor cores that multiply residues: as they are, or split into two digits that FP8 holds exactly.
+ResidueUnits: TypeAlias = Literal["int8", "fp8"]
+
+
+class AbstractResidueProducts(ABC):
+    """Products of planes of residues on tensor cores of one type; those of every type give the same sums."""
+
+    @abstractmethod
+    def multiply(self, stream: AbstractStream, sums: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool) -> None:
+        """``S[p] (+)= left[p] @ right[p].T`` in int32, or in int8 modulo ``m_p``: see :meth:`AbstractResidueKernels.product`."""
+
+    def close(self) -> None:  # noqa: B027 - not every one holds memory
+        """Release what products hold; a second call does nothing."""
 
 
 class AbstractResidueKernels(ABC):

@@ -63,6 +63,7 @@ def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[False], **options:
 @documented(
     checkpoint="By custom ``.ooceig``, written at each restart; it stays in the end, and devices and budgets may change. Of an A "
     "that is packed, or is to be, all contents are compared.",
+    devices="A small matrix goes to the host by default, and so does one that is factored: see the notes.",
     progress="It counts passes after each restart, of the most there may be; the bar shows the largest residual.",
 )
 def eigsh(
@@ -183,6 +184,10 @@ def eigsh(
     ``preconditioner`` or ``null``. With ``null``, a semidefinite A of 2,000 to 50,000 rows on the host and no option of LOBPCG,
     the inverse takes its place where its factor is small. Where products lead nowhere, as wanted eigenvalues are tiny, ``"auto"``
     goes over to the inverse too.
+
+    Where no devices are named, a matrix goes to the host if LAPACK or SciPy serves it there and its entries and the basis are at
+    most 600,000 numbers. So does one of up to 50,000 rows that ``sigma`` or ``null`` has factored. One that lies on a GPU does
+    not. The plan and the report say so.
 
     Blocks of a packed file that devices do not keep stay in host memory from their first use on, as far as ``host_budget``
     reaches. By default that is half of what is free for GPUs, and nothing for the host itself.

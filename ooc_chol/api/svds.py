@@ -57,6 +57,8 @@ def svds(A: Any, k: int = 6, *, return_singular_vectors: Literal[False], **optio
 @documented(
     packed="The transpose of A is packed beside, with ``.transposed`` before the ending.",
     checkpoint="By custom ``.oocsvd``, written at each restart; it stays in the end, and devices and budgets may change.",
+    devices="A matrix goes to the host by default if SciPy serves it there, and its entries and the basis are at most 600,000 "
+    "numbers; the plan and the report say so.",
     memory_budget="A and its transpose have half each; vectors of the basis are in host memory.",
     progress="It counts passes after each restart, of the most there may be.",
 )

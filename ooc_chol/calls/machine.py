@@ -36,6 +36,10 @@ class Machine:
         self.has_default_devices = devices is None
         self._budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
 
+    def on_host(self) -> Machine:
+        """The host of the same call, with its memory budget; no GPU is looked for."""
+        return Machine("host:0", self._budget)
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the devices; ``ValueError`` or ``TypeError`` where there are none such."""

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from ooc_chol.eigen.asked import MOST_DENSE, Sizes, sizes_of
+from ooc_chol.eigen.factor_size import factor_size
 from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg
 from ooc_chol.eigen.operator_space import Product
@@ -39,7 +41,7 @@ from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
 #: Rows, and bytes of the factor, up to which A is factored although nobody asked for it.
-_MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
+MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
 #: Rows from which on a factor pays in place of LOBPCG without a good preconditioner, if it has so few bytes, in all and for each
 #: entry of A: a second or two. Those of meshes have 300 to 1000 for each entry, of irregular graphs more.
 _LEAST_ROWS, _LIGHT_FACTOR, _LIGHT_ENTRY = 2000, 256 << 20, 1000
@@ -270,10 +272,23 @@ def solved_beside_null(
     """Lowest pairs outside known null vectors of a semidefinite A, by the inverse; None where a factor is large or fails."""
     if problem.n < _LEAST_ROWS or wanted.which != "SA":
         return None
-    most = min(_LIGHT_FACTOR, budget or _LIGHT_FACTOR)
+    most = _most_light(budget)
     solved = solved_from_zero(problem, wanted, asked, stack, most_bytes=most, most_an_entry=_LIGHT_ENTRY, null=null)
     note = "the inverse of A took the place of LOBPCG: null vectors are known, a good preconditioner is not, the factor is small"
     return None if solved is None else solved._replace(notes=(*solved.notes, note))
+
+
+def has_light_factor(matrix: csc_array | None, budget: int | None) -> bool:
+    """Tell whether :func:`solved_beside_null` would factor A; False of None, whose entries are not at hand."""
+    if matrix is None or not _LEAST_ROWS <= (n := matrix.shape[0]) <= MOST_ROWS:
+        return False
+    most = min(_most_light(budget), _LIGHT_ENTRY * matrix.nnz)
+    return bool(24 * n * n <= most or factor_size(matrix).nbytes <= most)
+
+
+def _most_light(budget: int | None) -> int:
+    """Bytes of a factor that is made in place of LOBPCG."""
+    return min(_LIGHT_FACTOR, budget or _LIGHT_FACTOR)
 
 
 def solved_from_zero(
@@ -295,7 +310,7 @@ def solved_from_zero(
     """
     n, which = problem.n, {"SA": "LA", "LA": "SA"}.get(wanted.which)
     sizes = sizes_of(wanted.k + INVERSE_COLUMNS, None, wanted.k, n, usual_block=HOST_BLOCK)
-    if which is None or n > _MOST_ROWS or sizes.columns + sizes.block > n or (matrix := problem.csc()) is None:
+    if which is None or n > MOST_ROWS or sizes.columns + sizes.block > n or (matrix := problem.csc()) is None:
         return None
     near, product = replace(wanted, which=cast(Which, which)), problem.exact(stack)
     most_bytes = min(most_bytes, most_an_entry * matrix.nnz)

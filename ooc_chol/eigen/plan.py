@@ -42,6 +42,7 @@ class EigshProblem:
     rates: PassRates | None = None  #: Those by which seconds are predicted; None where none are known
     packed_bytes: int = 0  #: Bytes of host memory that the call packs the matrix in
     order: int = 0  #: Rows of a matrix without blocks
+    why: str = ""  #: Why it is the host, in a clause, where no device was named and no GPU is to be used
 
     __repr__ = brief_repr
 
@@ -266,6 +267,7 @@ class EigshPlan(AbstractPlan):
             "method": self.method,
             "precision": self.problem.precision.value,
             "tier": self.problem.tier,
+            "why_devices": self.problem.why,
             "block": self.block,
             "ncv": self.ncv,
             "kept": self.kept,
@@ -293,6 +295,8 @@ class EigshPlan(AbstractPlan):
         entries = "" if blocks is None else f" with {blocks.n_entries} entries"
         yield "", f"Plan: {pairs} of a matrix of order {problem.n}{entries} in {problem.precision.value}"
         yield "method", self._method_text()
+        if problem.why:
+            yield "devices", f"{', '.join(self.devices)}, {problem.why}"
         if self.choice is not None:
             yield "block", self._choice_text()
         if blocks is None:

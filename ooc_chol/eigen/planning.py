@@ -43,6 +43,7 @@ class Posed(NamedTuple):
     machine: Machine
     known: Known | None = None  #: Its blocks; None where it multiplies by itself, on the host
     is_array: bool = False  #: Whether it multiplies as an array
+    why: str = ""  #: Why it is the host, where no device was named
 
     def problem(self, precision: Precision) -> EigshProblem:
         """Problem of a plan."""
@@ -51,7 +52,7 @@ class Posed(NamedTuple):
             return EigshProblem(None, precision, ("host:0",), machine.budget_bytes, order=self.n)
         known, rates = self.known, pass_rates_of(machine)
         facts = machine.names, machine.budget_bytes, known.tier, known.diagonals, rates, known.packed_bytes
-        return EigshProblem(known.blocks, precision, *facts)
+        return EigshProblem(known.blocks, precision, *facts, why=self.why)
 
 
 class Request(NamedTuple):
@@ -68,6 +69,8 @@ class Request(NamedTuple):
     check: bool = True
     is_open: bool = False  #: Whether the caller leaves all options of Lanczos open, so that LAPACK may take all pairs
     trace: bool = False  #: Whether a trace is asked for, which is of devices
+    factors: bool = False  #: Whether A - sigma I is factored, on the host
+    may_invert: bool = False  #: Whether the inverse may take the place of LOBPCG
 
 
 def plan_of(posed: Posed, request: Request) -> EigshPlan:

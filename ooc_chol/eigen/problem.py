@@ -188,6 +188,7 @@ class PackedProblem(AbstractProblem):
         packed = stack.enter_context(block_csr(self._times_power(power).astype(self.posed.dtype)))
         how: dict[str, Any] = {"trace": self._is_traced, "elsewhere": self._elsewhere}
         found = PackedProblem(Operator(packed), known_of(packed), self.posed.machine, **how)
+        found.posed = found.posed._replace(why=self.posed.why)
         found.power = power
         return found
 

@@ -233,6 +233,8 @@ class EigshReport(AbstractPlannedReport):
         chebyshev = f", a Chebyshev filter of degree {self.degree}" if self.degree > 1 else ""
         shift = "" if self.sigma is None else f" at {self.sigma!r}"
         yield "method", f"{self.method}{shift}, {basis}, panels of {self.block}{chebyshev}"
+        if why := self.plan.problem.why:
+            yield "devices", f"{', '.join(self.devices)}, {why}"
         for note in self.notes:
             yield "note", note
         yield "passes", self._passes_text()

@@ -122,6 +122,8 @@ class SvdsReport(AbstractPlannedReport):
             yield "method", f"LAPACK, all {min(rows, columns)} triplets"
         else:
             yield "method", f"block Lanczos on {self.squared}, blocks of {self.block}, basis of {self.ncv} columns"
+        if why := self.plan.why:
+            yield "devices", f"{', '.join(self.devices)}, {why}"
         yield "passes", f"{self.passes}, {self.restarts} restarts; {self.scans} scans of A or its transpose, residuals included"
         if self.missed:
             yield "check", f"{self.missed} values were missing at first, and have been found"

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csc_array
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.options import checked
 from ooc_chol.calls.progress import OpenReporter, Progress, open_reporter
 from ooc_chol.config import parse_bytes
@@ -29,6 +31,7 @@ from ooc_chol.eigen.methods import (
     Asked,
     Solved,
     has_digits,
+    has_light_factor,
     null_of,
     sigma_of,
     solved_beside_null,
@@ -37,6 +40,7 @@ from ooc_chol.eigen.methods import (
     solved_near,
 )
 from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.placing import lies_on_gpu, placed
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.planning import Posed, Request, check_plan, plan_of
 from ooc_chol.eigen.powers import RangeError, is_ordinary, power_of, unscaled
@@ -114,6 +118,11 @@ class EigshCall:
         return self.method == "auto" and self.degree == 1 and all(getattr(self, name) is None for name in names)
 
     @property
+    def budget_bytes(self) -> int | None:
+        """Bytes of ``memory_budget``; None where none is given."""
+        return None if self.memory_budget is None else parse_bytes(self.memory_budget, "memory_budget")
+
+    @property
     def where(self) -> Where:
         """Where it computes, and where A is kept."""
         return Where(self.devices, self.memory_budget, self.packed, self.replace, self.trace, self.elsewhere)
@@ -165,8 +174,14 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
     request = Request(
         solver, wanted.k, wanted.which, precision, call.ncv, call.block, check=call.check, is_open=call.is_open, trace=call.trace
     )
+    is_diagonal = preconditioner is not None and preconditioner.diagonal is not None
+    is_weak = is_diagonal or preconditioner is None
+    is_open = call.method == "auto" and all(each is None for each in (call.ncv, call.block, call.max_passes))
     request = request._replace(
-        null=0 if null is None else null.shape[1], is_diagonal=preconditioner is not None and preconditioner.diagonal is not None
+        null=0 if null is None else null.shape[1],
+        is_diagonal=is_diagonal,
+        factors=solver == "sigma" and call.OPinv is None,
+        may_invert=null is not None and is_weak and is_open and wanted.which == "SA" and precision == Precision.DDD,
     )
     return _Problem(solver, wanted, request, degree, null, preconditioner, sigma)
 
@@ -181,7 +196,9 @@ def planned_call(call: EigshCall) -> EigshPlan:
         call = real_call(call)
     passes_of(call.max_passes)
     posed = posed_of(call.A, call.where)
-    plan = plan_of(posed, _problem(call, posed).request)
+    request = _problem(call, posed).request
+    posed = _placed(call, posed, request, lambda: _matrix_of(call))
+    plan = plan_of(posed, request)
     start_of(call.v0, posed.n, _width(plan))
     check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
     known = posed.known
@@ -189,6 +206,23 @@ def planned_call(call: EigshCall) -> EigshPlan:
         return plan
     columns, precision = (PANEL_COLUMNS[-1], Precision.DDD) if plan.basis is None else (plan.block, plan.problem.precision)
     return replace(plan, cluster=call.elsewhere.planned(known, columns, precision))
+
+
+def _placed(call: EigshCall, posed: Posed, request: Request, matrix: Callable[[], csc_array | None]) -> Posed:
+    """The problem where it is solved: where a plan says, where A lies, or where it is solved soonest."""
+    if call.plan is not None and posed.known is not None and call.devices is None:
+        return posed._replace(machine=Machine(call.plan.devices, call.memory_budget), why=call.plan.problem.why)
+    if lies_on_gpu(call.A):
+        return posed
+    return placed(posed, request, has_light_factor=lambda: has_light_factor(matrix(), call.budget_bytes))
+
+
+def _matrix_of(call: EigshCall) -> csc_array | None:
+    """A, of which only a plan is made; None where it is not there."""
+    if isinstance(call.A, tuple):
+        return None
+    with ExitStack() as stack:
+        return problem_of(call.A, Where(), stack).csc()
 
 
 def eigenpairs(call: EigshCall) -> Eigenpairs:
@@ -211,6 +245,7 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
         problem = problem_of(call.A, call.where, stack)
         packed = time.perf_counter()
         of = _problem(call, problem.posed)
+        problem.posed = _placed(call, problem.posed, of.request, problem.csc)
         plan = plan_of(problem.posed, of.request) if call.plan is None else call.plan
         check_plan(plan, problem.posed, of.request, call.devices)
         check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
@@ -299,9 +334,8 @@ def _solved(
         near = _beside_null(call, problem, of, asked, stack)
         solved = near or solved_by_lobpcg(problem, plan, wanted, asked, stack, at_step=session.at_step, **how)
     elif of.solver == "sigma":
-        budget = None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")
         assert of.sigma is not None
-        how = {"sigma": of.sigma, "OPinv": call.OPinv, "memory_budget": budget}
+        how = {"sigma": of.sigma, "OPinv": call.OPinv, "memory_budget": call.budget_bytes}
         solved = solved_near(problem, plan, wanted, asked, stack, at_restart=session.at_restart, **how)
     elif plan.method == "dense":
         solved = _all_of_it(problem, plan, wanted, stack)
@@ -329,13 +363,9 @@ def _solved(
 
 def _beside_null(call: EigshCall, problem: AbstractProblem, of: _Problem, asked: Asked, stack: ExitStack) -> Solved | None:
     """Pairs by the inverse where LOBPCG would have null vectors and a diagonal at most, on the host, and its ways are open."""
-    is_weak = of.preconditioner is None or of.request.is_diagonal
-    ways = call.ncv, call.block, call.max_passes
-    is_open = call.method == "auto" and of.request.precision == Precision.DDD and is_weak and all(each is None for each in ways)
-    if of.null is None or not is_open or not all(name.startswith("host") for name in problem.devices):
+    if of.null is None or not of.request.may_invert or not all(name.startswith("host") for name in problem.devices):
         return None
-    budget = None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")
-    return solved_beside_null(problem, of.wanted, asked, of.null, budget, stack)
+    return solved_beside_null(problem, of.wanted, asked, of.null, call.budget_bytes, stack)
 
 
 def _key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key, packed_key, product_key
 from ooc_chol.eigen.lanczos import Lanczos
 from ooc_chol.eigen.operator_space import OperatorSpace
+from ooc_chol.eigen.placing import FEW, is_few, lies_on_gpu
 from ooc_chol.eigen.planning import is_small
 from ooc_chol.eigen.powers import RangeError, power_of, unscaled
 from ooc_chol.eigen.session import Session
@@ -34,7 +35,7 @@ from ooc_chol.eigen.svds_plan import SvdsPlan, check_plan, plan_triplets
 from ooc_chol.eigen.triplets import Triplets, dense_triplets, triplets_of
 from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided
 from ooc_chol.eigen.wanted import Wanted
-from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.errors import BudgetError, UnsupportedTypeError
 from ooc_chol.files.inputs import check_name
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.memory.block_files import is_packed_file
@@ -84,11 +85,25 @@ class SvdsCall:
     plan: SvdsPlan | None = None
     elsewhere: AbstractElsewhere | None = None  #: Where products are made, if not on devices of this process
 
-    def is_for_scipy(self, known: Known, precision: Precision) -> bool:
+    def is_for_scipy(self, known: Known, precision: Precision, machine: Machine) -> bool:
         """Tell whether SciPy multiplies A and its transpose, which is not packed then."""
         if not self.is_open or self.trace or (self.plan is not None and self.plan.sides is not None):
             return False
-        return is_small(known, Machine(self.devices, self.memory_budget, must_exist=False), precision)
+        return is_small(known, machine, precision)
+
+    def place(self, known: Known, k: int, precision: Precision, *, must_exist: bool = True) -> _Place:
+        """Where it computes: where the caller or a plan says, where A lies, or where it ends soonest."""
+        if self.plan is not None and self.devices is None:
+            return _Place(Machine(self.plan.devices, self.memory_budget, must_exist=must_exist), self.plan.why)
+        machine = Machine(self.devices, self.memory_budget, must_exist=must_exist)
+        there = machine.on_host()
+        if not machine.has_default_devices or lies_on_gpu(self.A) or not self.is_for_scipy(known, precision, there):
+            return _Place(machine)
+        with suppress(BudgetError):
+            plan = plan_triplets(known.blocks.shape, k, precision, there, None, is_open=True, small=known)
+            if is_few(known.blocks.n_entries, plan.basis_numbers):
+                return _Place(there, FEW)
+        return _Place(machine)
 
     @property
     def is_open(self) -> bool:
@@ -110,6 +125,13 @@ class SvdsCall:
         is_planned = self.precision is None and self.plan is not None
         precision = self.plan.precision if is_planned and self.plan is not None else self.precision
         return _asked_of(self.A, self.k, self.which, precision, self.tol, self.max_passes)
+
+
+class _Place(NamedTuple):
+    """Where a call computes."""
+
+    machine: Machine
+    why: str = ""  #: Why it is the host, where no device was named
 
 
 class _Asked(NamedTuple):
@@ -215,6 +237,7 @@ class _Packed(NamedTuple):
     a: BlockCSR
     at: BlockCSR
     known: tuple[Known, Known]  #: Of B, and of its transpose
+    place: _Place
 
 
 class _Small(NamedTuple):
@@ -222,9 +245,10 @@ class _Small(NamedTuple):
 
     a: LinearOperator
     known: Known  #: As it was packed
+    place: _Place
 
 
-def _packed_sides(call: SvdsCall, precision: Precision, stack: ExitStack) -> _Packed | _Small:
+def _packed_sides(call: SvdsCall, asked: _Asked, stack: ExitStack) -> _Packed | _Small:
     """Pack A where it is not, and its transpose unless SciPy multiplies it."""
     how: dict[str, Any]
     if isinstance(call.A, BlockCSR):
@@ -233,15 +257,17 @@ def _packed_sides(call: SvdsCall, precision: Precision, stack: ExitStack) -> _Pa
         a = stack.enter_context(block_csr(call.A, store=call.packed, replace=call.replace))
         known = known_of(a)
         known = known._replace(packed_bytes=a.nbytes if known.tier == "memory" else 0)
-    if call.is_for_scipy(known, precision):
+    place = call.place(known, asked.k, asked.precision)
+    if call.is_for_scipy(known, asked.precision, place.machine):
         times = csr_array(a.tocsr(), dtype=np.float64)
         adjoint = csr_array(times.T)
         how = {"matmat": times.__matmul__, "rmatmat": adjoint.__matmul__, "rmatvec": adjoint.__matmul__}
-        return _Small(LinearOperator(times.shape, times.__matmul__, dtype=times.dtype, **how), known)
+        return _Small(LinearOperator(times.shape, times.__matmul__, dtype=times.dtype, **how), known, place)
     how = {"store": _beside(call.packed), "block_bytes": _block_bytes(known), "replace": call.replace}
     at = stack.enter_context(block_csr(transposed_rows(a), **how))
     beside = known_of(at)
-    return _Packed(a, at, _sides(known, beside._replace(packed_bytes=at.nbytes if beside.tier == "memory" else 0)))
+    sides = _sides(known, beside._replace(packed_bytes=at.nbytes if beside.tier == "memory" else 0))
+    return _Packed(a, at, sides, place)
 
 
 # plan and call
@@ -255,10 +281,11 @@ def planned_triplets(call: SvdsCall) -> SvdsPlan:
     if host is not None:
         plan = plan_triplets(_shape_of(call.A), asked.k, asked.precision, host, None, **how)
     else:
-        machine, known = Machine(call.devices, call.memory_budget, must_exist=False), known_of(call.A, call.packed)
-        small = known if call.is_for_scipy(known, asked.precision) else None
+        known = known_of(call.A, call.packed)
+        machine, why = call.place(known, asked.k, asked.precision, must_exist=False)
+        small = known if call.is_for_scipy(known, asked.precision, machine) else None
         sides = None if small else _known_sides(call, known)
-        plan = plan_triplets(known.blocks.shape, asked.k, asked.precision, machine, sides, **how, small=small)
+        plan = plan_triplets(known.blocks.shape, asked.k, asked.precision, machine, sides, **how, small=small, why=why)
         if call.elsewhere is not None and sides is not None:
             plan = replace(plan, cluster=tuple(call.elsewhere.planned(each, plan.block, plan.precision) for each in sides))
     start_of(call.v0, min(plan.shape), plan.block)
@@ -276,10 +303,14 @@ def triplets(call: SvdsCall) -> SingularTriplets:
     asked = call.asked()
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
-        host = _refuse_operator(call.A, call)
-        both = _packed_sides(call, asked.precision, stack) if host is None else None
+        host, both = _refuse_operator(call.A, call), None
+        if host is None:
+            both = _packed_sides(call, asked, stack)
+            place = both.place
+        else:
+            place = _Place(host)
         ended = {"pack": time.perf_counter()}
-        plan = _plan_of(call, asked, both, host)
+        plan = _plan_of(call, asked, both, place)
         ended["plan"] = time.perf_counter()
         start = start_of(call.v0, min(plan.shape), plan.block)
         if not isinstance(both, _Packed):
@@ -306,7 +337,7 @@ def triplets(call: SvdsCall) -> SingularTriplets:
     return replace(found, report=replace(found.report, seconds=CallSeconds(time.perf_counter() - began, parts), cluster=done))
 
 
-def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | _Small | None, host: Machine | None) -> SvdsPlan:
+def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | _Small | None, place: _Place) -> SvdsPlan:
     """The caller's plan, where it is of this call; or one that is made now."""
     shape, known = _shape_of(call.A if both is None else both.a), both.known if isinstance(both, _Packed) else None
     sizes: dict[str, Any] = {"ncv": call.ncv, "block": call.block}
@@ -314,8 +345,9 @@ def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | _Small | None, host:
         check_plan(call.plan, shape, asked.k, asked.precision, known, **sizes, devices=call.devices)
         plan = call.plan
     else:
-        machine, small = host or Machine(call.devices, call.memory_budget), both.known if isinstance(both, _Small) else None
-        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, **sizes, is_open=call.is_open, small=small)
+        small = both.known if isinstance(both, _Small) else None
+        how: dict[str, Any] = {**sizes, "is_open": call.is_open, "small": small, "why": place.why}
+        plan = plan_triplets(shape, asked.k, asked.precision, place.machine, known, **how)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
 

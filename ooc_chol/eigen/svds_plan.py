@@ -69,6 +69,8 @@ class SvdsPlan(AbstractPlan):
         Bytes of host memory that the call packs A and its transpose in.
     cluster : tuple of MultiplyPlan
         Products with B and with its transpose on the workers of a cluster, where there is one.
+    why : str
+        Why it is the host, in a clause, where no device was named and no GPU is to be used.
     """
 
     call: ClassVar[str] = "svds"
@@ -85,6 +87,7 @@ class SvdsPlan(AbstractPlan):
     exact: SidePlans | None = None
     packed_bytes: int = 0
     cluster: tuple[MultiplyPlan, ...] = ()
+    why: str = ""
 
     @property
     def is_small(self) -> bool:
@@ -105,6 +108,11 @@ class SvdsPlan(AbstractPlan):
     def ncv(self) -> int:
         """Columns of the basis."""
         return self.sizes.columns
+
+    @property
+    def basis_numbers(self) -> int:
+        """Numbers of the basis, or of all of A as a dense matrix."""
+        return self.shape[0] * self.shape[1] if self.method == "dense" else self.ncv * min(self.shape)
 
     @property
     def basis_bytes(self) -> int:
@@ -150,6 +158,7 @@ class SvdsPlan(AbstractPlan):
             "ncv": self.ncv,
             "basis_bytes": self.basis_bytes,
             "packed_bytes": self.packed_bytes,
+            "why_devices": self.why,
         }
 
     def facts(self) -> Mapping[str, object]:
@@ -166,6 +175,8 @@ class SvdsPlan(AbstractPlan):
             yield "method", f"LAPACK, all {min(rows, columns)} triplets"
         else:
             yield "method", f"block Lanczos on {self.squared}, blocks of {self.block}, basis of {self.ncv} columns"
+        if self.why:
+            yield "devices", f"{', '.join(self.devices)}, {self.why}"
         for side in self.cluster:
             yield from worker_lines(side)
         if not self.cluster:
@@ -194,10 +205,12 @@ def plan_triplets(
     block: int | None = None,
     is_open: bool = False,
     small: Known | None = None,
+    why: str = "",
 ) -> SvdsPlan:
     """The plan for B and its transpose, or for an A that multiplies by itself, on the host.
 
-    ``is_open`` lets LAPACK take all triplets where that is predicted to be faster; ``small`` is an A that SciPy multiplies.
+    ``is_open`` lets LAPACK take all triplets where that is predicted to be faster; ``small`` is an A that SciPy multiplies, and
+    ``why`` tells why it does.
 
     Raises ``BudgetError`` and ``ValueError``.
     """
@@ -215,7 +228,7 @@ def plan_triplets(
     method = "dense" if is_dense or sizes.columns + sizes.block > n else "lanczos"
     if known is None:
         unpacked = 0 if small is None else small.packed_bytes + 16 * small.blocks.n_entries
-        plan = SvdsPlan(shape, k, precision, method, sizes, ("host:0",), machine.budget_bytes, packed_bytes=unpacked)
+        plan = SvdsPlan(shape, k, precision, method, sizes, ("host:0",), machine.budget_bytes, packed_bytes=unpacked, why=why)
     else:
         sides, exact = (_sides(known, sizes.block, each, machine) for each in (precision, Precision.DDD))
         devices = max((sides.forward.devices, sides.adjoint.devices), key=len)

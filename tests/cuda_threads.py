@@ -21,6 +21,7 @@ template <class T> T __ldcs(const T* at) { return *at; }
 template <class T> T __ldcg(const T* at) { return *at; }
 static void __threadfence() {}
 template <class T> T min(T a, T b) { return a < b ? a : b; }
+template <class T> T atomicCAS(T* at, T expected, T x) { T before = *at; if (before == expected) *at = x; return before; }
 template <class T> T atomicAdd(T* sum, T x) { T before = *sum; *sum += x; return before; }
 
 struct Barrier { unsigned arrived, passed; };

@@ -57,6 +57,10 @@ KERNELS = {
         "best_of_chunks",
         "sides_of",
         "weights_across",
+        "number",
+        "notice",
+        "join_ends",
+        "label",
     ),
 }
 

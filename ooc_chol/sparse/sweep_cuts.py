@@ -90,6 +90,34 @@ class SweepCuts(AbstractClosing):
             assert self._kernels is not None
             return self._kernels.best(vertices, degrees, vectors, directions, allowed)
 
+    def components(
+        self, vertices: NDArray[np.integer], degrees: NDArray[np.float64], noticed: float, joins: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """The components of a subgraph by edges that weigh enough beside degrees.
+
+        Parameters
+        ----------
+        vertices, degrees : (m,)
+            As of :meth:`best`.
+        noticed : float
+            An end of an edge that weighs more than this share of the degree of its other end is noticed.
+        joins : float
+            An edge joins two noticed ends if it weighs more than this share of one of their degrees.
+
+        Returns
+        -------
+        (m,) int32, (m,) bool
+            The first vertex of the component of each, and which are noticed; each of the others is alone.
+
+        Raises
+        ------
+        DeviceError
+            A driver refused a call.
+        """
+        with self._lock, driver_errors_typed(self._device, _STEP):
+            assert self._kernels is not None
+            return self._kernels.components(vertices, degrees, noticed, joins)
+
     def close(self) -> None:
         """Give back memory of the GPU; a second call does nothing."""
         with self._lock, driver_errors_typed(self._device, _STEP):

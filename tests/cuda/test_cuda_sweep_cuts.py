@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral import Graph
-from tests.inside.spectral import GpuCuts, Subgraph, SweepOptions, best_bipartition, solver_options
+from tests.inside.spectral import GpuCuts, Subgraph, SweepOptions, best_bipartition, parts_of, solver_options
 
 pytestmark = pytest.mark.cuda
 
@@ -50,6 +50,22 @@ def test_cuts_are_those_of_the_host_and_the_same_in_every_run(graph, share, opti
     assert mine.ncut == pytest.approx(hosts.ncut, rel=1e-12)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.05])
+def test_parts_are_those_of_the_host(share):
+    """Weights of which few join: some thousand parts, vertices that are alone, others that nobody notices."""
+    n, rng = 200_000, np.random.default_rng(2)
+    begins, ends = rng.integers(0, n, (2, 4 * n))
+    begins, ends = begins[begins != ends], ends[begins != ends]
+    a = csr_array((10.0 ** -rng.uniform(0, 30, len(begins)), (begins, ends)), shape=(n, n))
+    part = Subgraph(Graph(csr_array(a.maximum(a.T)), np.ones(n)), np.flatnonzero(rng.random(n) < share))
+    gpu = gpu_cuts()
+    mine, again, hosts = (parts_of(part, each) for each in (gpu, gpu, None))
+    gpu.forget()
+    assert len(hosts[1]) > 1000
+    for one, other, wanted in zip(mine, again, hosts, strict=True):
+        assert np.array_equal(one, wanted) and np.array_equal(other, wanted)
+
+
 def test_the_host_splits_where_memory_is_short_or_counted(graph, monkeypatch):
     part, vectors = Subgraph(graph), np.random.default_rng(1).normal(size=(graph.n, 2))
     allowed, along = np.ones(graph.n, np.bool_), np.eye(2)
@@ -58,6 +74,7 @@ def test_the_host_splits_where_memory_is_short_or_counted(graph, monkeypatch):
     monkeypatch.setattr(tb.SweepCuts, "fits", staticmethod(lambda *given: False))
     short = gpu_cuts()
     assert short.best(part, vectors, along, allowed) is None and short.refused == 1
+    assert short.components(part, 1e-6, 1e-10) is None and short.refused == 1
 
 
 def test_memory_comes_back(graph):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.sparse import csr_array
 
 from ooc_chol.apps.spectral import Graph
 from tests.emulated_cuda import Emulated
-from tests.inside.spectral import Subgraph, SweepOptions, best_bipartition
+from tests.inside.spectral import Subgraph, SweepOptions, best_bipartition, parts_of
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,14 @@ def on_gpu(emulated):
     """Stands where the GPU takes every segment."""
 
     def best(graph, vectors, directions, is_allowed):
-        kernels = emulated.SweepKernels(0, graph.whole.adjacency)
-        found = kernels.best(graph.vertices, graph.degrees, vectors, directions, is_allowed)
-        kernels.close()
-        return found
+        with closing(emulated.SweepKernels(0, graph.whole.adjacency)) as kernels:
+            return kernels.best(graph.vertices, graph.degrees, vectors, directions, is_allowed)
 
-    return SimpleNamespace(best=best)
+    def components(graph, noticed, joins):
+        with closing(emulated.SweepKernels(0, graph.whole.adjacency)) as kernels:
+            return kernels.components(graph.vertices, graph.degrees, noticed, joins)
+
+    return SimpleNamespace(best=best, components=components)
 
 
 def random_graph(n, seed, share=0.1):
@@ -98,3 +101,18 @@ def test_no_split_is_allowed(emulated):
     kernels = emulated.SweepKernels(0, graph.adjacency)
     vertices = np.arange(20, dtype=np.int32)
     assert kernels.best(vertices, graph.degrees, np.ones((20, 1)), np.eye(1), np.zeros(20, np.bool_)) is None
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+@pytest.mark.parametrize(("n", "per_row", "least"), [(1, 0, 0), (40, 2, 60), (300, 1.5, 30), (3000, 3, 14), (500, 1, 0)])
+def test_parts_are_those_of_the_host(on_gpu, n, per_row, least, share):
+    """Weights over up to sixty orders of magnitude, of which few join; some vertices are alone, some unnoticed."""
+    rng = np.random.default_rng(n)
+    count = int(per_row * n / 2)
+    begins, ends = rng.integers(0, n, (2, count))
+    begins, ends = begins[begins != ends], ends[begins != ends]
+    a = csr_array((10.0 ** -rng.uniform(0, least, len(begins)), (begins, ends)), shape=(n, n))
+    graph = Graph(csr_array(a.maximum(a.T)), np.ones(n))
+    kept = np.flatnonzero(rng.random(n) < share) if share < 1 else None
+    mine, hosts = (parts_of(Subgraph(graph, kept), gpu) for gpu in (on_gpu, None))
+    assert [each.tolist() for each in mine] == [each.tolist() for each in hosts]

@@ -1,4 +1,5 @@
-// Sweep cuts of a graph: split points of orders of its vertices, several orders at once. Sums are made in a fixed order.
+// Sweep cuts of a graph: split points of orders of its vertices, several orders at once. Sums are made in a fixed order. And its
+// components by edges that weigh enough.
 //
 // Defines: LANES, orders that lie beside each other; CHUNK, positions of an order that are one thread's; THREADS of a block.
 
@@ -140,4 +141,67 @@ extern "C" __global__ void weights_across(
     for (i64 at = starts[row]; at < stop; ++at)
         if (sides[columns[at]] == other) sum += weights[at];
     across[i] = sum;
+}
+
+// The number of each vertex; -1 stays that of others.
+extern "C" __global__ void number(const int* vertices, int* numbers, int n) {
+    const i64 i = own_index();
+    if (i < n) numbers[vertices[i]] = (int)i;
+}
+
+// Vertices that some edge makes noticed by its other end, and those without edges.
+extern "C" __global__ void notice(
+    const i64* starts, const int* columns, const double* weights, const int* vertices, const int* numbers, const double* degrees,
+    unsigned char* noticed, int* parents, int n, double least
+) {
+    const i64 i = own_index();
+    if (i >= n) return;
+    const i64 row = vertices[i], stop = starts[row + 1];
+    bool is = degrees[i] == 0;
+    for (i64 at = starts[row]; at < stop && !is; ++at) {
+        const int end = numbers[columns[at]];
+        is = end >= 0 && weights[at] > least * degrees[end];
+    }
+    noticed[i] = is, parents[i] = (int)i;
+}
+
+// Root of a tree, whose vertices are moved up on the way: other threads may do the same, or hook the root to a smaller one.
+__device__ int root_of(volatile int* parents, int i) {
+    for (int up = parents[i]; up != i; up = parents[i]) {
+        const int next = parents[up];
+        if (next != up) parents[i] = next;
+        i = up;
+    }
+    return i;
+}
+
+// Joins the trees of both ends of each edge that joins: the larger root becomes a child of the smaller.
+extern "C" __global__ void join_ends(
+    const i64* starts, const int* columns, const double* weights, const int* vertices, const int* numbers, const double* degrees,
+    const unsigned char* noticed, int* parents, int n, double least
+) {
+    const i64 i = own_index();
+    if (i >= n || !noticed[i]) return;
+    const i64 row = vertices[i], stop = starts[row + 1];
+    for (i64 at = starts[row]; at < stop; ++at) {
+        const int end = numbers[columns[at]];
+        if (end < 0 || end >= i || !noticed[end]) continue;  // its other row has it too
+        if (!(weights[at] > least * (degrees[i] < degrees[end] ? degrees[i] : degrees[end]))) continue;
+        int one = root_of(parents, (int)i), other = root_of(parents, end);
+        while (one != other) {
+            const int larger = one > other ? one : other, smaller = one > other ? other : one;
+            const int before = atomicCAS(parents + larger, larger, smaller);
+            if (before == larger) break;
+            one = root_of(parents, before), other = smaller;
+        }
+    }
+}
+
+// The first vertex of the component of each.
+extern "C" __global__ void label(const int* parents, int* labels, int n) {
+    const i64 i = own_index();
+    if (i >= n) return;
+    int root = (int)i;
+    while (parents[root] != root) root = parents[root];
+    labels[i] = root;
 }

@@ -74,6 +74,26 @@ class SweepKernels:
                     best, found = ncut, self._split(ranks, given[0], first, number, size)
         return found
 
+    def components(
+        self, vertices: NDArray[np.integer], degrees: NDArray[np.float64], noticed: float, joins: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """The first vertex of the component of each vertex of a subgraph (m,), and which are noticed (m,): others are alone.
+
+        Noticed is an end of an edge that weighs more than that share of the degree of its other end. An edge joins two of them
+        that weighs more than that share of one of their degrees.
+        """
+        m = len(vertices)
+        with self._current():
+            own, sums = (cp.asarray(np.ascontiguousarray(*each)) for each in ((vertices, np.int32), (degrees, np.float64)))
+            numbers, is_noticed = cp.full(self._n, -1, np.int32), cp.empty(m, np.uint8)
+            parents, labels = (cp.empty(m, np.int32) for _ in range(2))
+            self._launch("number", m, own, numbers, np.int32(m))
+            seen = *self._graph, own, numbers, sums, is_noticed, parents, np.int32(m)
+            self._launch("notice", m, *seen, np.float64(noticed))
+            self._launch("join_ends", m, *seen, np.float64(joins))
+            self._launch("label", m, parents, labels, np.int32(m))
+            return cp.asnumpy(labels), cp.asnumpy(is_noticed).view(np.bool_)
+
     def _orders(self, vertices: Any, vectors: Any, directions: NDArray[np.float64]) -> tuple[Any, Any]:
         """Orders of vertices along directions (orders, m), equal ones by number, and the position of each vertex (n, LANES)."""
         m, k = vectors.shape

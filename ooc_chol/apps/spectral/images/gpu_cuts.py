@@ -1,4 +1,4 @@
-"""Sweep cuts on a GPU: adjacencies stay there while segments that stand in their rows are looked at."""
+"""Components and cuts of segments on a GPU: adjacencies stay there while segments that stand in their rows are looked at."""
 
 from __future__ import annotations
 
@@ -27,29 +27,31 @@ class GpuCuts:
     def __init__(self, options: SolverOptions) -> None:
         self._options, self._lock = options, Lock()
         self._kept: WeakKeyDictionary[Graph, tb.SweepCuts | None] = WeakKeyDictionary()
-        self.refused = 0  #: Segments that were split on the host since their graph was too large
+        self.refused = 0  #: Graphs for which there was no room
 
     def best(
         self, graph: Subgraph, vectors: NDArray[np.float64], directions: NDArray[np.float64], allowed: NDArray[np.bool_]
     ) -> Any | None:
         """The best split, as :meth:`ooc_chol.toolbox.SweepCuts.best` returns it; None where the host is to find it."""
-        options = self._options
-        is_gpu = options.machine.names[0].startswith("cuda")
+        sweeps = self._sweeps(graph)
+        return None if sweeps is None else sweeps.best(graph.vertices, graph.degrees, vectors, directions, allowed)
+
+    def components(self, graph: Subgraph, noticed: float, joins: float) -> tuple[NDArray[np.int32], NDArray[np.bool_]] | None:
+        """Components, as :meth:`ooc_chol.toolbox.SweepCuts.components` returns them; None where the host is to find them."""
+        sweeps = self._sweeps(graph)
+        return None if sweeps is None else sweeps.components(graph.vertices, graph.degrees, noticed, joins)
+
+    def _sweeps(self, graph: Subgraph) -> tb.SweepCuts | None:
+        """The graph that a segment is part of on the GPU; None where the segment is for the host, or it does not fit."""
+        options, device, whole = self._options, self._options.machine.names[0], graph.whole
+        is_gpu = device.startswith("cuda")
         if not is_gpu or options.memory_budget is not None or is_for_host(graph.n_entries, options):
             return None
-        sweeps = self._sweeps(graph.whole)
-        if sweeps is None:
-            self.refused += 1
-            return None
-        return sweeps.best(graph.vertices, graph.degrees, vectors, directions, allowed)
-
-    def _sweeps(self, whole: Graph) -> tb.SweepCuts | None:
-        """The graph on the GPU; None where it does not fit."""
-        device = self._options.machine.names[0]
         with self._lock:
             if whole not in self._kept:
                 fits = tb.SweepCuts.fits(device, whole.n, int(whole.adjacency.nnz))
                 self._kept[whole] = tb.SweepCuts(device, whole.adjacency) if fits else None
+                self.refused += not fits
             return self._kept[whole]
 
     def forget(self) -> None:

@@ -191,9 +191,9 @@ def _on_host(found: Sequence[Lowest], gpu_entries: int) -> list[str]:
 
 
 def _cut_on_host(refused: int) -> list[str]:
-    """How many segments the host split although a GPU found their eigenvectors."""
+    """That the host split segments although a GPU found their eigenvectors."""
     why = "a quarter of the GPU's free memory does not hold their affinity"
-    return [f"{_segments(refused)} {_was(refused)} split on the host: {why}"] if refused else []
+    return [f"segments were split on the host: {why}"] if refused else []
 
 
 def _together(at_once: int, looks: int) -> list[str]:

@@ -18,6 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ooc_chol.apps.spectral.graphs.runs import map_runs
 from ooc_chol.apps.spectral.graphs.subgraph import Edges, Subgraph
+from ooc_chol.apps.spectral.images.gpu_cuts import GpuCuts
 
 #: Vertices at both ends of some edges.
 _Pairs: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
@@ -30,16 +31,16 @@ _NOTICED = 1e-6
 _SOME, _VERTICES = 2, 1 << 15
 
 
-def parts_of(graph: Subgraph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def parts_of(graph: Subgraph, gpu: GpuCuts | None = None) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Part of every vertex, (n,) int32 with -1 for one that nobody notices, and the number of vertices of every part.
 
     Parts are numbered by their first vertices. A cut between parts is below ``2e-10 m`` of the smaller side's edges, m being the
     most edges of a vertex. Where m is below a million, vertices that nobody notices cannot be a cluster of their own: some edge
     of each vertex is a millionth of its degree.
     """
-    some = map_runs(partial(_some_edges, graph), _equal_shares(graph.n))
-    is_loose = ~_noticed(graph, some)
-    label = _components(graph, ~is_loose, some)
+    found = None if gpu is None else gpu.components(graph, _NOTICED, _JOINS)
+    label, is_noticed = found or _labels(graph)
+    is_loose = ~is_noticed
     sizes = np.bincount(label[~is_loose], minlength=graph.n)
     first = np.full(graph.n, graph.n)
     first[label[::-1]] = np.arange(graph.n)[::-1]
@@ -50,6 +51,13 @@ def parts_of(graph: Subgraph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     part = number[label]
     part[is_loose] = -1
     return part, sizes[kept]
+
+
+def _labels(graph: Subgraph) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """A number of the component of each vertex, and which are noticed."""
+    some = map_runs(partial(_some_edges, graph), _equal_shares(graph.n))
+    is_noticed = _noticed(graph, some)
+    return _components(graph, is_noticed, some), is_noticed
 
 
 def _noticed(graph: Subgraph, some: Sequence[Edges]) -> NDArray[np.bool_]:

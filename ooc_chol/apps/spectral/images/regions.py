@@ -126,7 +126,7 @@ class Regions:
     solver: SolverOptions
     at_once: int = 1  #: Segments that are looked at together
     root: Region = field(init=False)
-    refused: int = 0  #: Segments that were split on the host since no GPU had room for them, as the tree grew last
+    refused: int = 0  #: Affinities for which a GPU had no room, as the tree grew last
 
     def __post_init__(self) -> None:
         self.root = Region(np.arange(self.graph.n, dtype=np.int32), 0)
@@ -186,7 +186,7 @@ class Regions:
     def _look(self, region: Region, gpu: GpuCuts) -> Look:
         """The best split of a segment: of what counts in it, whose sides all else follows."""
         graph = self._graph_of(region)
-        part, sizes = parts_of(graph)
+        part, sizes = parts_of(graph, gpu)
         least = self.sweep.min_size
         large = np.flatnonzero(sizes >= least)
         if len(sizes) == 1 and sizes[0] == graph.n:

@@ -181,15 +181,23 @@ def _brief(seconds: float) -> str:
 
 
 def _measured_rows(path: Path, link: str) -> list[list[str]]:
-    """The last run of each order on two workers with a prediction."""
-    lines = [line for line in read_result(path).get("lines", []) if (line.get("report") or {}).get("network_bytes")]
-    known = {line["n"]: line for line in lines if line["report"].get("predicted_seconds") and line.get("is_counted", True)}
-    rows = []
-    for n, line in known.items():
-        gigabytes = (f"{line['report']['network_bytes'][name] / 1e9:.3g}" for name in ("planned", "sent"))
-        taken = f"{line['report']['predicted_seconds']:.1f}", f"{line['seconds']:.1f}"
-        rows.append([f"[{path.stem}]({link}/{path.name})", f"{n:,}", *taken, *gigabytes])
-    return rows
+    """The last run of each order and number of workers with a prediction."""
+    rows: dict[tuple[int, int], list[str]] = {}
+    for line in read_result(path).get("lines", []):
+        report = line.get("report") or {}
+        seconds, moved = report.get("seconds"), report.get("network_bytes")
+        if isinstance(seconds, dict) and line.get("workers") and line.get("is_counted"):
+            predicted, moved = (
+                seconds["predicted"],
+                {"planned": report["bytes"]["planned"]["network"], "sent": report["sent_bytes"]},
+            )
+        else:  # of files that are older
+            predicted = report.get("predicted_seconds")
+        if predicted and moved and line.get("is_counted", True):
+            gigabytes = (f"{moved[name] / 1e9:.3g}" for name in ("planned", "sent"))
+            place = [f"[{path.stem}]({link}/{path.name})", f"{line['n']:,}"]
+            rows[line["n"], line.get("workers", 2)] = [*place, f"{predicted:.1f}", f"{line['seconds']:.1f}", *gigabytes]
+    return list(rows.values())
 
 
 NAME = "model"

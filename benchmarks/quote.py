@@ -390,12 +390,11 @@ def mixed() -> Iterator[Quote]:
 
 def clusters() -> Iterator[Quote]:
     """Runs on two workers, and predictions for machines of eight GPUs."""
-    for name, n in (("h100x2-98304", 98_304), ("h100x2-131072", 131_072)):
-        counted = [line for line in result(f"cluster/{name}")["lines"] if line.get("is_counted")]
-        figures = (f"{one(counted, n=n, workers=workers)['seconds']:.1f}" for workers in (2, 0))
-        yield Quote(
-            "docs/cluster.md", f"| {n:,} | two H100s | {{}} s | {{}} s | [file](results/cluster/{name}.json) |", tuple(figures)
-        )
+    counted = [line for line in result("cluster/h200x2-98304")["lines"] if line.get("is_counted")]
+    one_process, *others = (one(counted, workers=workers)["seconds"] for workers in (0, 1, 2))
+    for text, each in zip(("one, with two H200s", "two, with an H200 each"), others, strict=True):
+        row = f"| 98,304 | {text} | {{}} s | {{}} s | [file](results/cluster/h200x2-98304.json) |"
+        yield Quote("docs/cluster.md", row, (f"{each:.2f}", f"{one_process:.2f}"))
     lines = result("cluster/machines")["lines"]
     cases = (1, 400e9), (8, 400e9), (8, 25e9)
     figures = (one(lines, n=700_000, machines=machines, network=network)["seconds"] for machines, network in cases)

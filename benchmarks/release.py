@@ -43,7 +43,7 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks planning --name planning --force", 60),
     ),
     1: (
-        Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g h200-residue-163840-48g", 240),
+        Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g h200-residue-163840-48g", 200),
         Command("ooc_chol bench suite native-1gpu --only h200-native-131072-24g h200-native-65536-8g --no-peers", 110),
         Command(
             "benchmarks residue_products --cases products 'residue 131,072' 'strong 1e-8' complex128 "
@@ -69,11 +69,11 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks eigen in-core --scales 22 --order degree --name h200-22 --force", 30),
         Command("benchmarks eigen in-core --scales 25 --order degree --name h200-25 --force", 110),
         Command(
-            "benchmarks segments --devices cuda:0 --solvers first whole "
-            "--images camera --sizes 600x450 --name h200-segments --force",
-            60,
+            "benchmarks segments --devices cuda:0 --solvers whole --threads 16 --repeats 2 "
+            "--images coins --sizes 600x450 1920x1080 --name h200-segments --force",
+            110,
         ),
-        Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 200),
+        Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 190),
         Command("benchmarks diff_gpu --cases products panels spgemm gcn solves --name h200 --force", 120),
         Command("benchmarks tensor_kernels --sizes 4039x50x50 --repeats 2 --name h200 --force", 35),
     ),
@@ -81,6 +81,11 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --name h200x2 --force", 480),
         Command("benchmarks eigen two --scales 25 --order degree --name h200x2 --force", 120),
         Command("benchmarks imputation_gpus two --name h200x2-2600x512x512 --force", 120),
+        Command(
+            "benchmarks cluster_gpu --n 98304 --devices cuda:0,cuda:1 --engines residue --repeats 1 --seconds 100 "
+            "--name h200x2-98304 --force",
+            110,
+        ),
     ),
     4: (
         Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --name h200x4 --force", 700),

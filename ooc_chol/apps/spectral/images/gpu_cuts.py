@@ -18,7 +18,7 @@ from ooc_chol.apps.spectral.solving.ways import is_for_host
 
 @final
 class GpuCuts:
-    """What splits segments on the first GPU, for several threads; :meth:`forget` gives its memory back.
+    """Components and splits of segments on the first GPU, for several threads; :meth:`forget` gives its memory back.
 
     Segments whose eigenvectors the host finds are split there, and so are all with a ``memory_budget``, of which the
     eigensolver's plan counts on the whole.

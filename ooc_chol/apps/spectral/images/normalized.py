@@ -167,7 +167,9 @@ def normalized_cut(
     side that they lean to. All else is computed from the eigenpairs of each segment's own graph, as published. Where GPUs are
     named, those of segments with fewer than 400,000 entries are found on the host (without PyAMG 100,000), since hundreds of
     short passes do not keep a GPU busy; a note in the report counts them. Two segments are looked at together then, so that the
-    host cuts one while a GPU works for the other, unless progress is shown. Where ``tol`` is 4e-7 or more, so that float32
+    host does its part of one while a GPU works for the other, unless progress is shown. The first GPU also finds the components
+    and searches the cuts of all others. It does so if a quarter of its free memory holds the affinity (12 bytes an entry, 600 a
+    pixel), which a note tells of if not, and without a ``memory_budget``. Where ``tol`` is 4e-7 or more, so that float32
     reaches it, GPUs hold vectors in that by default (``"FDF"``): a pass moves half of the bytes, and residuals are in float64.
 
     Examples

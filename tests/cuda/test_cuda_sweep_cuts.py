@@ -61,7 +61,7 @@ def test_parts_are_those_of_the_host(share):
     gpu = gpu_cuts()
     mine, again, hosts = (parts_of(part, each) for each in (gpu, gpu, None))
     gpu.forget()
-    assert len(hosts[1]) > 1000
+    assert len(hosts[1]) > 100
     for one, other, wanted in zip(mine, again, hosts, strict=True):
         assert np.array_equal(one, wanted) and np.array_equal(other, wanted)
 

@@ -12,6 +12,7 @@ import pytest
 
 from ooc_chol.toolbox import called_beside, kept_threads, map_in_threads
 from tests.inside.process import ThreadTeam, UsersCode
+from tests.inside.process import team as teams
 
 
 @pytest.fixture(params=[1, 2, 3, 7])
@@ -157,7 +158,7 @@ def of_the_team():
 
 @pytest.fixture
 def four_cores(monkeypatch):
-    monkeypatch.setattr("ooc_chol.process.team.cores", lambda: 4)
+    monkeypatch.setattr(teams, "cores", lambda: 4)
 
 
 def test_threads_are_kept_for_a_block_and_end_with_it(four_cores):

@@ -29,6 +29,12 @@ class GpuCuts:
         self._kept: WeakKeyDictionary[Graph, tb.SweepCuts | None] = WeakKeyDictionary()
         self.refused = 0  #: Graphs for which there was no room
 
+    def takes(self, n_entries: int) -> bool:
+        """Tell whether segments of so many entries are for it, if there is room."""
+        options = self._options
+        is_gpu = options.machine.names[0].startswith("cuda")
+        return is_gpu and options.memory_budget is None and not is_for_host(n_entries, options)
+
     def best(
         self, graph: Subgraph, vectors: NDArray[np.float64], directions: NDArray[np.float64], allowed: NDArray[np.bool_]
     ) -> Any | None:
@@ -43,9 +49,8 @@ class GpuCuts:
 
     def _sweeps(self, graph: Subgraph) -> tb.SweepCuts | None:
         """The graph that a segment is part of on the GPU; None where the segment is for the host, or it does not fit."""
-        options, device, whole = self._options, self._options.machine.names[0], graph.whole
-        is_gpu = device.startswith("cuda")
-        if not is_gpu or options.memory_budget is not None or is_for_host(graph.n_entries, options):
+        whole, device = graph.whole, self._options.machine.names[0]
+        if not self.takes(graph.n_entries):
             return None
         with self._lock:
             if whole not in self._kept:

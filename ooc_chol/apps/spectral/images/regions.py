@@ -29,6 +29,7 @@ from ooc_chol.apps.spectral.solving.ways import LANCZOS, Size, expected_way
 #: A segment of this share of the vertices of one that is packed is not packed again: that takes about as long as all passes.
 _SHARED = 0.5
 #: Nor are its rows copied while the search looks at fewer others than so many times its own: a copy takes as long as four times.
+#: A GPU looks at no others, and the host seldom.
 _OTHERS = 2
 
 
@@ -185,7 +186,7 @@ class Regions:
 
     def _look(self, region: Region, gpu: GpuCuts) -> Look:
         """The best split of a segment: of what counts in it, whose sides all else follows."""
-        graph = self._graph_of(region)
+        graph = self._graph_of(region, gpu)
         part, sizes = parts_of(graph, gpu)
         least = self.sweep.min_size
         large = np.flatnonzero(sizes >= least)
@@ -210,14 +211,14 @@ class Regions:
             return _whole(graph, "its parts are smaller than min_size")
         return Look(side, normalized_cut_of(graph, side), f"it falls into {len(packed)} parts that nothing joins", None)
 
-    def _graph_of(self, region: Region) -> Subgraph:
+    def _graph_of(self, region: Region, gpu: GpuCuts) -> Subgraph:
         """The graph of a segment: by the rows of one before it, unless that is much larger or the solver wants a copy."""
         base = region.base or _Base(self.graph, self.root.vertices)
         rows = np.searchsorted(base.vertices, region.vertices)
         share, entries = len(rows) / len(base.vertices), base.graph.adjacency.nnz
         size = Size(len(rows), int(share * entries))
         is_copied = expected_way(size, self.vectors, self.solver, normalized=True) != LANCZOS
-        looks = count_directions(size.n_entries, self.vectors, self.sweep)
+        looks = _OTHERS if gpu.takes(size.n_entries) else count_directions(size.n_entries, self.vectors, self.sweep)
         if share == 1 or (not is_copied and looks * (1 - share) <= _OTHERS * share):
             return Subgraph(base.graph, rows)
         graph = base.graph.subgraph(rows)

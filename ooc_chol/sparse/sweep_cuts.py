@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ooc_chol.display.prints import one_line
 from ooc_chol.hardware.registry import driver_errors_typed, memory_info
 from ooc_chol.process.closing import AbstractClosing
+from ooc_chol.process.fork_safety import new_lock
 
 if TYPE_CHECKING:
     from ooc_chol.kernels.cuda.sweep_cuts import SweepCut, SweepKernels
@@ -33,19 +34,26 @@ class SweepCuts(AbstractClosing):
     adjacency : (n, n) csr_array
         Symmetric, of at least 0.
 
-    Raises
-    ------
-    DeviceError
-        A driver refused a call.
+    Notes
+    -----
+    It takes memory of the GPU from the first call on, until it is closed.
     """
 
     def __init__(self, device: str, adjacency: csr_array) -> None:
-        from ooc_chol.hardware.cuda import device_number
-        from ooc_chol.kernels.cuda.sweep_cuts import SweepKernels
+        self._device, self._adjacency, self._lock = device, adjacency, new_lock()
+        self._kernels: SweepKernels | None = None
 
-        self._device, self._lock = device, Lock()
-        with driver_errors_typed(device, _STEP):
-            self._kernels: SweepKernels | None = SweepKernels(device_number(device), adjacency)
+    def __repr__(self) -> str:
+        return one_line(self, {"device": self._device, "n": self._adjacency.shape[0], "entries": self._adjacency.nnz})
+
+    def _opened(self) -> SweepKernels:
+        """The adjacency on the GPU, where it is copied once."""
+        if self._kernels is None:
+            from ooc_chol.hardware.cuda import device_number
+            from ooc_chol.kernels.cuda.sweep_cuts import SweepKernels
+
+            self._kernels = SweepKernels(device_number(self._device), self._adjacency)
+        return self._kernels
 
     @staticmethod
     def fits(device: str, n: int, n_entries: int) -> bool:
@@ -87,8 +95,7 @@ class SweepCuts(AbstractClosing):
             A driver refused a call.
         """
         with self._lock, driver_errors_typed(self._device, _STEP):
-            assert self._kernels is not None
-            return self._kernels.best(vertices, degrees, vectors, directions, allowed)
+            return self._opened().best(vertices, degrees, vectors, directions, allowed)
 
     def components(
         self, vertices: NDArray[np.integer], degrees: NDArray[np.float64], noticed: float, joins: float
@@ -115,12 +122,12 @@ class SweepCuts(AbstractClosing):
             A driver refused a call.
         """
         with self._lock, driver_errors_typed(self._device, _STEP):
-            assert self._kernels is not None
-            return self._kernels.components(vertices, degrees, noticed, joins)
+            return self._opened().components(vertices, degrees, noticed, joins)
 
     def close(self) -> None:
         """Give back memory of the GPU; a second call does nothing."""
-        with self._lock, driver_errors_typed(self._device, _STEP):
+        with self._lock:
             if self._kernels is not None:
-                self._kernels.close()
+                with driver_errors_typed(self._device, _STEP):
+                    self._kernels.close()
                 self._kernels = None

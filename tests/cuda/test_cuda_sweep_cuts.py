@@ -79,10 +79,10 @@ def test_the_host_splits_where_memory_is_short_or_counted(graph, monkeypatch):
 
 def test_memory_comes_back(graph):
     with tb.SweepCuts("cuda:0", graph.adjacency) as sweeps:
-        memory = sweeps._kernels._memory
         vertices = np.arange(graph.n, dtype=np.int32)
         vectors = np.random.default_rng(1).normal(size=(graph.n, 1))
         assert sweeps.best(vertices, graph.degrees, vectors, np.eye(1), np.ones(graph.n, np.bool_)) is not None
+        memory = sweeps._kernels._memory
         assert memory.total_bytes() > 12 * graph.adjacency.nnz
     assert memory.total_bytes() == 0
     sweeps.close()

@@ -208,6 +208,7 @@ def public_objects(factors):
         "SparseInputError": [oc.errors.SparseInputError(HOSTILE * 9, "row 3", "column 7 is outside", "mend it")],
         "TierError": [oc.errors.TierError(HOSTILE * 9)],
         "GraphFourier": [fourier],
+        "SweepCuts": [tb.SweepCuts("cuda:0", csr_array(np.eye(5)))],
         "Machine": [tb.Machine([f"host:{at}" for at in range(16)], "1 GiB")],
         "Imputed": imputed,
         "ImputeReport": [each.report for each in imputed],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral import Graph
 from tests.emulated_cuda import Emulated
 from tests.inside.spectral import Subgraph, SweepOptions, best_bipartition, parts_of
@@ -20,16 +21,18 @@ def emulated(compilers: None, tmp_path_factory):
 
 
 @pytest.fixture
-def on_gpu(emulated):
+def on_gpu(emulated, monkeypatch):
     """Stands where the GPU takes every segment."""
+    monkeypatch.setitem(sys.modules, "ooc_chol.kernels.cuda.sweep_cuts", emulated)
+    monkeypatch.setitem(sys.modules, "ooc_chol.hardware.cuda", SimpleNamespace(device_number=lambda name: 0))
 
     def best(graph, vectors, directions, is_allowed):
-        with closing(emulated.SweepKernels(0, graph.whole.adjacency)) as kernels:
-            return kernels.best(graph.vertices, graph.degrees, vectors, directions, is_allowed)
+        with tb.SweepCuts("cuda:0", graph.whole.adjacency) as sweeps:
+            return sweeps.best(graph.vertices, graph.degrees, vectors, directions, is_allowed)
 
     def components(graph, noticed, joins):
-        with closing(emulated.SweepKernels(0, graph.whole.adjacency)) as kernels:
-            return kernels.components(graph.vertices, graph.degrees, noticed, joins)
+        with tb.SweepCuts("cuda:0", graph.whole.adjacency) as sweeps:
+            return sweeps.components(graph.vertices, graph.degrees, noticed, joins)
 
     return SimpleNamespace(best=best, components=components)
 
@@ -116,3 +119,20 @@ def test_parts_are_those_of_the_host(on_gpu, n, per_row, least, share):
     kept = np.flatnonzero(rng.random(n) < share) if share < 1 else None
     mine, hosts = (parts_of(Subgraph(graph, kept), gpu) for gpu in (on_gpu, None))
     assert [each.tolist() for each in mine] == [each.tolist() for each in hosts]
+
+
+def test_it_is_opened_at_the_first_call_and_again_after_it_was_closed(on_gpu, emulated, monkeypatch):
+    graph, opened = random_graph(30, 1), []
+    first = emulated.SweepKernels
+    monkeypatch.setattr(emulated, "SweepKernels", lambda *given: opened.append(given) or first(*given))
+    vertices, allowed = np.arange(30), np.ones(30, np.bool_)
+    sweeps = tb.SweepCuts("cuda:0", graph.adjacency)
+    assert "30" in repr(sweeps) and not opened
+    found = [sweeps.best(vertices, graph.degrees, np.arange(30.0)[:, None], np.eye(1), allowed) for _ in range(2)]
+    assert len(opened) == 1
+    sweeps.close()
+    sweeps.close()
+    found.append(sweeps.best(vertices, graph.degrees, np.arange(30.0)[:, None], np.eye(1), allowed))
+    sweeps.close()
+    assert len(opened) == 2
+    assert len({each.side.tobytes() for each in found}) == 1

@@ -167,6 +167,7 @@ def modules() -> Iterator[Path]:
 OWN_LOCKS = {
     "process/fork_safety.py": "makes them",
     "apps/spectral/images/branches.py": "a condition of one call",
+    "apps/spectral/images/gpu_cuts.py": "a lock of one call",
     "apps/spectral/solving/eigenpairs.py": "a variable of the module",
     "bench/cuda/devices.py": "a barrier of one measurement",
     "dense/keeping.py": "an event of one call",

@@ -130,6 +130,47 @@ def test_a_default_budget_is_the_same_for_about_the_same_free_memory(monkeypatch
     assert len(set(map(id, budgets))) == 1
 
 
+def of_free(monkeypatch, free, **given):
+    """The plan of a call without a budget where so many bytes are free."""
+    monkeypatch.setattr(kinds, "free_host_bytes", lambda: free)
+    return oc.plan(given.pop("n", 300), devices="host:0", tile_size=32, **given)
+
+
+@pytest.mark.parametrize("share", [0.9, 1.0, 1.1])
+def test_a_plan_serves_where_about_as_much_is_free_and_no_budget_is_told(monkeypatch, share):
+    plan = of_free(monkeypatch, 20_000_000_000)
+    assert of_free(monkeypatch, int(share * 20_000_000_000)) is plan
+
+
+@pytest.mark.parametrize("share", [0.8, 1.25])
+def test_a_plan_does_not_serve_where_less_or_more_is_free(monkeypatch, share):
+    plan = of_free(monkeypatch, 20_000_000_000)
+    other = of_free(monkeypatch, int(share * 20_000_000_000))
+    assert other.budget_bytes < plan.budget_bytes if share < 1 else other.budget_bytes > plan.budget_bytes
+
+
+def test_a_plan_does_not_serve_where_it_would_not_fit():
+    """It has as many slots as what was free had room for."""
+    plan, kept, asked = planned(), KeptPlans(), AskedRates(lambda grid: golden.RATES)
+    kept.keep(PROBLEM, OPTIONS, (OPTIONS.devices,), asked, plan, is_told=False)
+    slot = 8 * 64 * 64
+    assert plan.budget_bytes - slot < plan.needed_bytes <= plan.budget_bytes
+
+    def found(budget, *, is_told=False):
+        return kept.find(PROBLEM, replace(OPTIONS, memory_budget=budget), (OPTIONS.devices,), asked, is_told=is_told)
+
+    assert found(plan.needed_bytes) is plan and found(plan.budget_bytes + slot) is plan
+    assert found(plan.needed_bytes - 1) is None
+    assert found(plan.budget_bytes, is_told=True) is None  # that is another call
+
+
+def test_a_budget_that_is_told_is_met_to_the_byte(monkeypatch):
+    plan = of_free(monkeypatch, 20_000_000_000)
+    told = of_free(monkeypatch, 20_000_000_000, memory_budget=plan.budget_bytes)
+    assert told is not plan and told.budget_bytes == plan.budget_bytes
+    assert of_free(monkeypatch, 20_000_000_000, memory_budget=plan.budget_bytes - 4096).budget_bytes == plan.budget_bytes - 4096
+
+
 # mixed precision
 
 

@@ -58,14 +58,15 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt, machi
     if (name := whole_device(problem, options, machine)) is not None:
         return make_whole_plan(problem, options, name, rates_at)
     told = options.memory_budget if options.tile_size is None else options.tile_size
+    has_budget = options.memory_budget is not None
     options = settled(options, machine)
     asked = AskedRates(rates_at)
     kept = KEPT_PLANS if problem.window is None else KEPT_WINDOW_PLANS
     offered = _offered(problem, machine)
-    plan = kept.find(problem, options, offered, asked)
+    plan = kept.find(problem, options, offered, asked, is_told=has_budget)
     if plan is None:
         plan = _of_as_many_as_pay(problem, options, offered, asked)
-        kept.keep(problem, options, offered, asked, plan)
+        kept.keep(problem, options, offered, asked, plan, is_told=has_budget)
     if told is not None and problem.window is None:
         say_slow(plan, options)
     return plan

@@ -35,6 +35,9 @@ MOST_KEPT_WINDOW_PLANS = 512
 #: By how much two measurements of one tile function's rate differ, mostly by chance: no plan is made anew for that.
 GENERATION_NOISE = 1.25
 
+#: How near what is free now must be to what was free when a plan was made, for it to serve: more memory may have a better one.
+_NEAR = 1.125
+
 #: Steps of the share of products that may run in FP16 at which another plan may be better.
 _SHARES = 8
 
@@ -84,25 +87,38 @@ class KeptPlans:
         self._steps = 0  # of all plans
         self._lock = new_lock()
 
-    def find(self, problem: Problem, options: FactorOptions, offered: Offered, rates_at: AskedRates) -> Plan | None:
-        """A plan made for the same before, or None."""
-        key = _key_of(problem, options, offered)
+    def find(
+        self, problem: Problem, options: FactorOptions, offered: Offered, rates_at: AskedRates, *, is_told: bool = True
+    ) -> Plan | None:
+        """A plan made for the same before, or None; where no budget ``is_told``, for about as much free memory that holds it."""
+        key = _key_of(problem, options, offered, is_told=is_told)
         with self._lock:
             kept = None if _is_rest(problem) else self._plans.get(key)
             if kept is not None:
                 self._plans.move_to_end(key)
         if kept is None or not all(_are_alike(rates, rates_at(grid)) for grid, rates in kept.rates):
             return None
+        if not is_told and not _serves(kept.plan, budget_of(options, offered[0], problem)):
+            return None
         if kept.steps > LEAST_MOST_STEPS and kept.steps > most_steps():
             return None  # the planner says what is wrong
         return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept.plan, problem)
 
-    def keep(self, problem: Problem, options: FactorOptions, offered: Offered, rates: AskedRates, plan: Plan) -> None:
+    def keep(
+        self,
+        problem: Problem,
+        options: FactorOptions,
+        offered: Offered,
+        rates: AskedRates,
+        plan: Plan,
+        *,
+        is_told: bool = True,
+    ) -> None:
         """Keep ``plan``, and let go those used longest ago; a plan for what is left of a run that failed is not kept."""
         steps = sum(len(program.steps) for program in plan.programs)
         if _is_rest(problem) or steps > self._most_steps:
             return
-        key = _key_of(problem, options, offered)
+        key = _key_of(problem, options, offered, is_told=is_told)
         with self._lock:
             before = self._plans.pop(key, None)
             self._plans[key] = _Kept(plan, tuple(rates.asked.items()), steps)
@@ -131,12 +147,19 @@ def _is_rest(problem: Problem) -> bool:
     return problem.window is None and bool(problem.given)
 
 
-def _key_of(problem: Problem, options: FactorOptions, offered: Offered) -> Hashable:
-    """All that a plan depends on but for rates."""
+def _serves(plan: Plan, budget_bytes: int) -> bool:
+    """Tell whether a plan made for what was free is one for what is free now."""
+    is_near = max(plan.budget_bytes, budget_bytes) <= _NEAR * min(plan.budget_bytes, budget_bytes)
+    return is_near and plan.needed_bytes <= budget_bytes
+
+
+def _key_of(problem: Problem, options: FactorOptions, offered: Offered, *, is_told: bool) -> Hashable:
+    """All that a plan depends on but for rates, and for a budget that is not told."""
     names = offered[0]
     # An L in memory must fit into its host_budget, whatever the plan; of one in a file the budget decides what is kept.
     host_budget = (host_budget_of(options, names), options.host_budget is None) if problem.in_file else None
-    asked = replace(options, devices=names, memory_budget=budget_of(options, names), host_budget=None, strict=True)
+    budget = budget_of(options, names) if is_told else None
+    asked = replace(options, devices=names, memory_budget=budget, host_budget=None, strict=True)
     precision, formats = problem.precision, None
     if precision is not None:
         formats = precision.grid, precision.threshold, precision.rule, precision.moduli, _formats_key(problem, options, precision)

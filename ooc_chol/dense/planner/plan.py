@@ -321,6 +321,14 @@ class Plan(AbstractPlan):
         )
 
     @property
+    def needed_bytes(self) -> int:
+        """Most device bytes of all slots and the workspace on any device, whether they are in use or not."""
+        return max(
+            program.layout.arena_bytes + budget.workspace_bytes
+            for program, budget in zip(self.programs, self.budgets, strict=True)
+        )
+
+    @property
     def memory_budget(self) -> int:
         """The ``memory_budget`` that gives this plan: its budget, and what L takes of each GPU on which it stays."""
         return self.budgets[0].budget_bytes + self.kept_bytes

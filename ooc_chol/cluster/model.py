@@ -78,14 +78,16 @@ class PartCost(NamedTuple):
     product_flops: float
     panel_flops: float
     operand_bytes: int
+    exposed: float = 1.0  #: Share of the panels beside which a GPU has no products
 
     def seconds(self, rates: WorkerRates) -> float:
         """Seconds on a worker: products, and what follows them, while operands stream to the GPU."""
         assert rates.flops_per_second is not None
-        computing = self.product_flops / rates.flops_per_second
-        computing += self.panel_flops / (rates.panel_flops_per_second or rates.flops_per_second)
+        products = self.product_flops / rates.flops_per_second
+        panels = self.panel_flops / (rates.panel_flops_per_second or rates.flops_per_second)
         if rates.link_bytes_per_second is None:
-            return computing
+            return products + panels
+        computing = max(panels, products + self.exposed * panels)
         return max(computing, (1.0 - (rates.kept_share or 0.0)) * self.operand_bytes / rates.link_bytes_per_second)
 
 
@@ -120,7 +122,9 @@ class BlockCosts:
         operands = terms * (rows if is_diagonal else rows + columns) * self.itemsize
         if is_last and not is_diagonal:
             operands += self.nbytes(BlockPlace(column, column))
-        return PartCost(products + within, panel, operands)
+        # Where all of L is one block, streams of their own make panels beside the products of others but for the last.
+        exposed = 1 / len(grid.span(0)) if grid.n_blocks == 1 else 1.0
+        return PartCost(products + within, panel, operands, exposed)
 
     def _finishing(self, rows: int, columns: int, *, is_diagonal: bool) -> tuple[float, float]:
         """Flops that finish a block: of POTRF and TRSM of tiles, and of the products between its tiles."""

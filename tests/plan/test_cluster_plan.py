@@ -126,6 +126,18 @@ def test_one_worker_takes_the_time_of_its_tasks_and_is_sent_nothing():
     assert plan.seconds == pytest.approx(plan.bounds["busiest worker"])
 
 
+def test_panels_of_a_gpu_that_makes_all_of_l_run_beside_its_products():
+    """But for the last; a host's threads make one thing after the other, and tasks of blocks are too short to hide theirs."""
+    whole, blocks = case_of(98_304, 2048, 48, 1), case_of(98_304, 2048, 4, 1)
+    cost = whole.costs.part(BlockPlace(0, 0), 0, 0)
+    products, panels = cost.product_flops / GPU.flops_per_second, cost.panel_flops / GPU.panel_flops_per_second
+    assert cost.seconds(GPU) == pytest.approx(products + panels / 48)
+    assert cost.seconds(replace(GPU, panel_flops_per_second=1e11)) == pytest.approx(cost.panel_flops / 1e11)
+    assert cost.seconds(HOST) == pytest.approx(cost.product_flops / 50e9 + cost.panel_flops / 25e9)
+    assert ClusterPlan(whole).seconds == pytest.approx(cost.seconds(GPU) + whole.rates.overhead_seconds)
+    assert blocks.costs.part(BlockPlace(3, 3), 0, 3).exposed == 1.0
+
+
 def test_two_workers_are_kept_busy():
     plan = plan_cluster(TileGrid(32_768, 512), [HOST] * 2, ClusterRates(1e9))
     assert plan.efficiency >= 0.85

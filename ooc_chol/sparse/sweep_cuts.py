@@ -57,7 +57,22 @@ class SweepCuts(AbstractClosing):
 
     @staticmethod
     def fits(device: str, n: int, n_entries: int) -> bool:
-        """Tell whether a quarter of the GPU's free memory holds a graph of that size; others may use the rest meanwhile."""
+        """Tell whether a quarter of the GPU's free memory holds a graph; others may use the rest meanwhile.
+
+        Parameters
+        ----------
+        device : str
+            A GPU.
+        n : int
+            Vertices.
+        n_entries : int
+            Entries of the adjacency.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         needed = _VERTEX_BYTES * n + _ENTRY_BYTES * n_entries
         return n <= np.iinfo(np.int32).max and _SHARE * needed <= memory_info(device)[0]
 

@@ -184,20 +184,21 @@ def _measured_rows(path: Path, link: str) -> list[list[str]]:
     """The last run of each order and number of workers with a prediction."""
     rows: dict[tuple[int, int], list[str]] = {}
     for line in read_result(path).get("lines", []):
-        report = line.get("report") or {}
-        seconds, moved = report.get("seconds"), report.get("network_bytes")
-        if isinstance(seconds, dict) and line.get("workers") and line.get("is_counted"):
-            predicted, moved = (
-                seconds["predicted"],
-                {"planned": report["bytes"]["planned"]["network"], "sent": report["sent_bytes"]},
-            )
-        else:  # of files that are older
-            predicted = report.get("predicted_seconds")
-        if predicted and moved and line.get("is_counted", True):
-            gigabytes = (f"{moved[name] / 1e9:.3g}" for name in ("planned", "sent"))
-            place = [f"[{path.stem}]({link}/{path.name})", f"{line['n']:,}"]
-            rows[line["n"], line.get("workers", 2)] = [*place, f"{predicted:.1f}", f"{line['seconds']:.1f}", *gigabytes]
+        if not line.get("is_counted", True) or (found := _predicted(line.get("report") or {})) is None:
+            continue
+        predicted, *moved = found
+        taken = f"{predicted:.1f}", f"{line['seconds']:.1f}", *(f"{nbytes / 1e9:.3g}" for nbytes in moved)
+        rows[line["n"], line.get("workers", 2)] = [f"[{path.stem}]({link}/{path.name})", f"{line['n']:,}", *taken]
     return list(rows.values())
+
+
+def _predicted(report: dict[str, Any]) -> tuple[float, int, int] | None:
+    """Predicted seconds, and bytes planned and sent over the network, by a report of now or before; None of one process."""
+    if moved := report.get("network_bytes"):
+        return report.get("predicted_seconds") and (report["predicted_seconds"], moved["planned"], moved["sent"])
+    if "sent_bytes" not in report or not isinstance(report["seconds"], dict):
+        return None
+    return report["seconds"]["predicted"], report["bytes"]["planned"]["network"], report["sent_bytes"]
 
 
 NAME = "model"

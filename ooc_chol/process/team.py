@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,6 +21,8 @@ from ooc_chol.process.threads import OwnThread, start_among, take, wait_out
 _LEAST_SHARE = 1 << 20
 #: Bytes of an array from which on one pass over it is worth starting threads, and how many.
 _LEAST_SHARED, _MOST_SHARES = 1 << 24, 8
+#: Seconds between two looks at whether helpers are done with a batch that failed.
+_PAUSE_SECONDS = 1e-3
 
 Job = Callable[[], None]
 Item = TypeVar("Item")
@@ -36,7 +39,7 @@ class _Batch:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs = jobs
         self._next = itertools.count()  # next() is atomic
-        self._left = len(jobs)
+        self._left, self._helpers = len(jobs), 0
         self._lock = new_lock()
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.error: BaseException | None = None
@@ -58,7 +61,6 @@ class _Batch:
         """Block until every job has run; raise the error of one that failed, an interrupt at once."""
         if self.error is None or isinstance(self.error, Exception):
             take(self._done)
-            self._done.put(None)
         if self.error is not None:
             raise self.error
 
@@ -66,11 +68,20 @@ class _Batch:
         """Skip the jobs that have not started, because of ``error``."""
         self.error = self.error or error
 
+    def help(self) -> None:
+        """Run jobs as :meth:`work` does, on a thread that no interrupt reaches."""
+        with self._lock:
+            self._helpers += 1
+        try:
+            self.work()
+        finally:
+            with self._lock:
+                self._helpers -= 1
+
     def settle(self) -> None:
-        """Block until no job of those that were dropped runs any more."""
-        self.work()
-        take(self._done)
-        self._done.put(None)  # for the next one who waits
+        """Block until no helper runs a job of those that were dropped; an interrupt may have cut short the caller's own."""
+        while self._helpers:
+            time.sleep(_PAUSE_SECONDS)
 
 
 #: Batches for helpers. Anything else in the queue ends a helper: None, or a reference to a team that is gone.
@@ -151,7 +162,7 @@ class ThreadTeam:
 def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
     """Run batches until told to end, or until the team is gone, as ``team`` then says in the queue; a helper's body."""
     while isinstance(batch := batches.get(), _Batch):
-        batch.work()
+        batch.help()
         del batch
 
 

@@ -210,6 +210,32 @@ def test_no_job_of_a_call_that_failed_goes_on_in_kept_threads(four_cores):
         assert map_in_threads(abs, [-1, -2]) == [1, 2]
 
 
+def test_an_interrupt_between_two_jobs_ends_a_call_in_kept_threads(four_cores, monkeypatch):
+    """The caller has taken a job that it never runs; helpers end theirs."""
+    running, begun, work = [], threading.Event(), teams._Batch.work
+
+    def job(n):
+        running.append(n)
+        begun.set()
+        time.sleep(0.05)
+        running.remove(n)
+
+    def interrupted(batch):
+        if threading.current_thread() is not threading.main_thread():
+            work(batch)
+            return
+        next(batch._next)
+        begun.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(teams._Batch, "work", interrupted)
+    with kept_threads():
+        with pytest.raises(KeyboardInterrupt):
+            map_in_threads(job, range(8))
+        assert not running
+    assert not of_the_team()
+
+
 def test_a_failed_block_keeps_no_threads(four_cores):
     with pytest.raises(ValueError, match="inside"), kept_threads():
         map_in_threads(abs, [-1, -2, -3])

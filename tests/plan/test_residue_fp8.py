@@ -95,7 +95,7 @@ def library(compilers: None, tmp_path_factory):
 
 
 def multiply(library, sums, left, right, basis, *, accumulates=False, lower=False):
-    """What a product launches, one thread block after the other."""
+    """Thread blocks that a product launches, one after the other."""
     planes, rows, inner = left.shape
     cols = sums.shape[2]
     arrays = [np.array([each.ctypes.data, each.strides[1], each.strides[0]], np.int64) for each in (left, right, sums)]

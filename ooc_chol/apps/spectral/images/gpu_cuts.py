@@ -13,7 +13,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.subgraph import Subgraph
 from ooc_chol.apps.spectral.solving.lowest import SolverOptions
-from ooc_chol.apps.spectral.solving.ways import is_for_host
+from ooc_chol.apps.spectral.solving.ways import Size, is_for_host
 
 
 @final
@@ -29,11 +29,11 @@ class GpuCuts:
         self._kept: WeakKeyDictionary[Graph, tb.SweepCuts | None] = WeakKeyDictionary()
         self.refused = 0  #: Graphs for which there was no room
 
-    def takes(self, n_entries: int) -> bool:
-        """Tell whether segments of so many entries are for it, if there is room."""
+    def takes(self, segment: Subgraph | Size) -> bool:
+        """Tell whether a segment of that size is for the GPU, if there is room."""
         options = self._options
         is_gpu = options.machine.names[0].startswith("cuda")
-        return is_gpu and options.memory_budget is None and not is_for_host(n_entries, options)
+        return is_gpu and options.memory_budget is None and not is_for_host(segment.n_entries, options)
 
     def best(
         self, graph: Subgraph, vectors: NDArray[np.float64], directions: NDArray[np.float64], allowed: NDArray[np.bool_]
@@ -50,7 +50,7 @@ class GpuCuts:
     def _sweeps(self, graph: Subgraph) -> tb.SweepCuts | None:
         """The graph that a segment is part of on the GPU; None where the segment is for the host, or it does not fit."""
         whole, device = graph.whole, self._options.machine.names[0]
-        if not self.takes(graph.n_entries):
+        if not self.takes(graph):
             return None
         with self._lock:
             if whole not in self._kept:

@@ -28,9 +28,10 @@ from ooc_chol.apps.spectral.solving.ways import LANCZOS, Size, expected_way
 
 #: A segment of this share of the vertices of one that is packed is not packed again: that takes about as long as all passes.
 _SHARED = 0.5
-#: Nor are its rows copied while the search looks at fewer others than so many times its own: a copy takes as long as four times.
-#: A GPU looks at no others, and the host seldom.
+#: Nor are its rows copied while the host looks at fewer others than so many times its own: a copy takes as long as four times.
 _OTHERS = 2
+#: How often the host looks at a segment whose cuts a GPU searches, by its own rows: for degrees and sides.
+_LOOKS_BESIDE_GPU = 2
 
 
 class Threshold(NamedTuple):
@@ -218,7 +219,7 @@ class Regions:
         share, entries = len(rows) / len(base.vertices), base.graph.adjacency.nnz
         size = Size(len(rows), int(share * entries))
         is_copied = expected_way(size, self.vectors, self.solver, normalized=True) != LANCZOS
-        looks = _OTHERS if gpu.takes(size.n_entries) else count_directions(size.n_entries, self.vectors, self.sweep)
+        looks = _LOOKS_BESIDE_GPU if gpu.takes(size) else count_directions(size.n_entries, self.vectors, self.sweep)
         if share == 1 or (not is_copied and looks * (1 - share) <= _OTHERS * share):
             return Subgraph(base.graph, rows)
         graph = base.graph.subgraph(rows)

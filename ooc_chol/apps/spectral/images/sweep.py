@@ -52,12 +52,8 @@ def best_bipartition(
     """
     best, label, order, size = np.inf, "", np.arange(0), 0
     at = _sizes(graph.n, options)
-    if gpu is not None:
-        names, along = zip(*_directions(graph, vectors.shape[1], options), strict=True)
-        is_allowed = np.zeros(graph.n, np.bool_)
-        is_allowed[at - 1] = True
-        if (found := gpu.best(graph, vectors, np.stack(along), is_allowed)) is not None:
-            return Bipartition(found.side, _ncut_of(graph, found.side, found.cut), names[found.direction])
+    if gpu is not None and gpu.takes(graph) and (split := _on_gpu(graph, vectors, options, gpu, at)) is not None:
+        return split
     together = min(_TOGETHER, max(2, _MANY // graph.n))
     for some in _batches(_directions(graph, vectors.shape[1], options), together):
         orders = _shared(lambda named: np.argsort(vectors @ named[1], kind="stable"), some, graph.n)
@@ -70,6 +66,17 @@ def best_bipartition(
     side = np.zeros(graph.n, np.bool_)
     side[order[size:]] = True
     return Bipartition(side, normalized_cut_of(graph, side), label)
+
+
+def _on_gpu(
+    graph: Subgraph, vectors: NDArray[np.float64], options: SweepOptions, gpu: GpuCuts, at: NDArray[np.int64]
+) -> Bipartition | None:
+    """The best of these split points of all directions by a GPU; None where it has no room."""
+    names, along = zip(*_directions(graph, vectors.shape[1], options), strict=True)
+    is_allowed = np.zeros(graph.n, np.bool_)
+    is_allowed[at - 1] = True
+    found = gpu.best(graph, vectors, np.stack(along), is_allowed)
+    return found and Bipartition(found.side, _ncut_of(graph, found.side, found.cut), names[found.direction])
 
 
 def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

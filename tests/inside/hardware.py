@@ -6,6 +6,7 @@ NAMES = {
     "ooc_chol.hardware.cuda.arena": ("CudaArena",),
     "ooc_chol.hardware.cuda.device": ("CudaDevice", "LIBRARY_BYTES"),
     "ooc_chol.hardware.cuda.locking": ("CudaRegistrar",),
+    "ooc_chol.hardware.cuda.pools": ("device_memory",),
     "ooc_chol.hardware.cuda.streams": ("cuda_stream",),
     "ooc_chol.hardware.gpu_facts": ("GpuFacts",),
     "ooc_chol.hardware.host": ("AbortedError", "HostArena", "HostDevice", "HostEvent", "HostStream", "total_host_bytes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ooc_chol.hardware.cuda.captures import no_capture, wait_for_device
 from ooc_chol.hardware.cuda.device import LIBRARY_BYTES, CudaDevice
 from ooc_chol.hardware.cuda.facts import (
     device_count,
@@ -38,8 +39,10 @@ __all__ = [
     "link_and_driver",
     "memory_info",
     "model",
+    "no_capture",
     "nvml_handle",
     "page_locked",
     "to_device",
     "to_host",
+    "wait_for_device",
 ]

@@ -19,6 +19,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.cuda.arena import CudaArena
+from ooc_chol.hardware.cuda.captures import captured, wait_for_device
 from ooc_chol.hardware.cuda.copies import allow_peer, copy_bytes, copy_matrices, copy_rows, has_adjacent_entries
 from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.hardware.cuda.failures import driver_errors
@@ -39,7 +40,6 @@ from ooc_chol.interfaces import (
     Tile,
     TileFunction,
 )
-from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.team import ThreadTeam
 
 _runtime = cp.cuda.runtime
@@ -164,27 +164,20 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         """Compile and upload what a tile function needs."""
         with self.current():
             once()
-            self._device.synchronize()  # uploads, and whatever still fills an array of the user's on this device
+            wait_for_device()  # uploads, and whatever still fills an array of the user's on this device
 
     def captured(self, stream: AbstractStream, enqueue: Callable[[], None]) -> Callable[[], None]:
-        """Capture a graph, which takes the thread that enqueues some microseconds, however many kernels it has."""
+        """Capture a graph, which takes the thread that enqueues some microseconds, or enqueue anew where that was voided."""
         cupy_stream = cuda_stream(stream).stream
         while len(self._branches) < _BRANCHES:
             self._branches.append(self.create_stream("branch"))
-        with collector_off():  # what it collects may free device memory, which voids a capture
-            # Of this thread alone: another one may page-lock memory meanwhile, which a capture of all threads would forbid.
-            cupy_stream.begin_capture(_runtime.streamCaptureModeThreadLocal)
-            self._is_capturing = True
-            try:
-                enqueue()
-            except BaseException:
-                with suppress(*driver_errors()):  # it is void, and the first error is the one to tell
-                    cupy_stream.end_capture()
-                raise
-            finally:
-                self._is_capturing = False
-            graph = cupy_stream.end_capture()
-        return partial(graph.launch, cupy_stream)
+        self._is_capturing = True
+        try:
+            with self.current():
+                graph = captured(cupy_stream, enqueue)
+        finally:
+            self._is_capturing = False
+        return enqueue if graph is None else partial(graph.launch, cupy_stream)
 
     def fork_join(self, stream: AbstractStream, works: Sequence[Callable[[AbstractStream], None]]) -> None:
         """As branches of a graph while it is captured: the last thread blocks of a kernel run beside the first of others."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError
+from ooc_chol.hardware.cuda.captures import wait_for_device
 from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.hardware.cuda.pools import device_memory, free_and_total
 from ooc_chol.interfaces import AbstractDeviceMemory
@@ -46,7 +47,7 @@ class CudaMemory(AbstractDeviceMemory):
         """Copy behind all that the device has been given."""
         target, source = out.ctypes.data, self.address + offset
         with self._device:
-            _runtime.deviceSynchronize()
+            wait_for_device()
             if pitch is None:
                 _runtime.memcpy(target, source, out.nbytes, _runtime.memcpyDeviceToHost)
             else:
@@ -55,7 +56,7 @@ class CudaMemory(AbstractDeviceMemory):
 
     def write(self, offset: int, data: NDArray[Any]) -> None:
         with self._device:
-            _runtime.deviceSynchronize()
+            wait_for_device()
             _runtime.memcpy(self.address + offset, data.ctypes.data, data.nbytes, _runtime.memcpyHostToDevice)
 
     def close(self) -> None:

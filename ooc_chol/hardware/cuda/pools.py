@@ -16,6 +16,7 @@ from typing import Any, final
 import cupy as cp
 from cuda.bindings import runtime as cudart
 
+from ooc_chol.hardware.cuda.captures import wait_for_device
 from ooc_chol.hardware.cuda.failures import checked
 from ooc_chol.memory.release import RELEASER, DeviceMemoryBlock, MemoryBlock
 
@@ -63,7 +64,7 @@ class DevicePool:
     def give_back(self, address: int) -> None:
         """Keep the memory for whoever asks next, once all that the device was given is done."""
         with self._device:
-            _runtime.deviceSynchronize()
+            wait_for_device()
             _runtime.freeAsync(address, self._stream.ptr)
             self._stream.synchronize()
         self._unused.wait_for_release()

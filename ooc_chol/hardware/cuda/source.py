@@ -9,6 +9,7 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.hardware.cuda.captures import wait_for_device
 from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries
 from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.interfaces import Tile
@@ -43,7 +44,7 @@ def from_dlpack(a: Any) -> Any:
 def to_host(array: Any) -> NDArray[Any]:
     """A CuPy array in host memory, once all that its GPU was given is done."""
     with array.device:
-        _runtime.deviceSynchronize()
+        wait_for_device()
         host: NDArray[Any] = cp.asnumpy(array)
     return host
 
@@ -82,7 +83,7 @@ class DeviceSource(AbstractSource):
         device = self._a.device
         self._number, self._home = device.id, f"cuda:{device.id}"
         with device:
-            _runtime.deviceSynchronize()
+            wait_for_device()
 
     @property
     def home(self) -> str:

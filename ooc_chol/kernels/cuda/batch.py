@@ -96,7 +96,7 @@ class CudaBatch(AbstractBatchKernels):
 def _ready(array: Any) -> Any:
     """An array whose GPU has done all that it was given, whatever stream made it, of whatever library."""
     with array.device:
-        _runtime.deviceSynchronize()
+        cuda.wait_for_device()
     return array
 
 

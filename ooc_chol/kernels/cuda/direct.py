@@ -16,6 +16,7 @@ from cupyx.scipy.sparse import csr_matrix
 from cupyx.scipy.sparse.linalg import spsolve_triangular
 
 from ooc_chol.extras import install_hint
+from ooc_chol.hardware.cuda import wait_for_device
 
 _MOST_ENTRIES = np.iinfo(np.int32).max
 #: Backward error of a solution that is tried out, condition number, and what is left of the right-hand side as a share of it, up
@@ -197,7 +198,7 @@ class CudssSolver:
             return self._new(a)
         with ExitStack() as stack:
             stack.callback(planned.solver.free)
-            cp.cuda.Device().synchronize()  # its last solution may be on the way still, on another stream
+            wait_for_device()  # its last solution may be on the way still, on another stream
             planned.matrix.data[...] = a.values
             planned.solver.factorize()
             stack.pop_all()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import cupy as cp
 import numpy as np
 from nvmath.bindings import cusolverDn
 
 from ooc_chol.errors import BudgetError
+from ooc_chol.hardware.cuda import no_capture
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.tensor_sizes import EigenRoutine
@@ -30,7 +32,9 @@ class BatchedEigenpairs:
     def __init__(self, order: int, most: int, routine: EigenRoutine, workspace: int, nbytes: int) -> None:
         self.order, self.routine = order, routine
         self._workspace, self._nbytes = workspace, nbytes
-        self._handle: int | None = int(cusolverDn.create())
+        self._uncaptured = no_capture(cp.cuda.Device().id)
+        with self._uncaptured:
+            self._handle: int | None = int(cusolverDn.create())
         self._parameters = _jacobi() if routine == "syevj" else int(cusolverDn.create_params())
         self._on_host = np.empty(0, np.uint8)
         self.batch = self._fitting(most)
@@ -51,7 +55,8 @@ class BatchedEigenpairs:
         if self._handle is not None:
             destroy = cusolverDn.destroy_syevj_info if self.routine == "syevj" else cusolverDn.destroy_params
             destroy(self._parameters)
-            cusolverDn.destroy(self._handle)
+            with self._uncaptured:
+                cusolverDn.destroy(self._handle)
         self._handle = None
 
     def _fitting(self, most: int) -> int:

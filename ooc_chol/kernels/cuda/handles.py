@@ -8,6 +8,7 @@ from typing import Any
 import cupy as cp
 from nvmath.bindings import cublas
 
+from ooc_chol.hardware.cuda import no_capture
 from ooc_chol.interfaces import AbstractStream
 from ooc_chol.kernels import cuda as sizes
 
@@ -27,7 +28,8 @@ def _take_handle(device: int) -> int:
     try:
         handle = _SPARE[device].pop()
     except (KeyError, IndexError):
-        return int(cublas.create())
+        with no_capture(device):
+            return int(cublas.create())
     cublas.set_pointer_mode(handle, _SCALARS_ON_HOST)  # a run that failed may have left it otherwise
     return handle
 

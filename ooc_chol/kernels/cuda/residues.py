@@ -12,7 +12,7 @@ from nvmath.bindings import cublas
 
 from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.hardware.cuda import device_memory
+from ooc_chol.hardware.cuda import device_memory, wait_for_device
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.modules import compiled
@@ -97,7 +97,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         cp.cuda.runtime.memset(self._flag, 0, row_state_bytes(n))
         cp.cuda.runtime.memset(self._flag, 0xFF, 8)
         self._mirror[0] = _NO_ROW
-        cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
+        wait_for_device()  # the streams of a run do not wait for the default stream
 
     def close(self) -> None:
         self._state = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.hardware.cuda import device_memory
+from ooc_chol.hardware.cuda import device_memory, wait_for_device
 from ooc_chol.interfaces import AbstractStorageKernels, AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
@@ -129,7 +129,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         self._blas = BlasHandle([self._of_stream(number) for number in range(self._n_streams)])
         for number in range(self._n_streams):
             cp.cuda.runtime.memset(self._of_potrf(number), 0, sizes.potrf_workspace_bytes())  # its counters start at zero
-        cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
+        wait_for_device()  # the streams of a run do not wait for the default stream
         self._triangular = TriangularKernels()
         self._inverses = InvertedBlocks(self._triangular.invert, nb, self._of_stream(self._n_streams))
         if self.residues is not None:

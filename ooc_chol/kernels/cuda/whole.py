@@ -147,7 +147,7 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         check_right_hand_side(array.dtype, array.shape, n, self._fmt)
         if isinstance(array, cp.ndarray):
             with array.device:
-                _runtime.deviceSynchronize()  # whatever stream made it, of whatever library
+                cuda.wait_for_device()  # whatever stream made it, of whatever library
         dtype, is_here = self._fmt.dtype, isinstance(array, cp.ndarray) and array.device.id == self._number
         x = cp.ascontiguousarray(array, dtype) if is_here and not copy else cp.array(array, dtype, order="C")
         finite = cp.isfinite(x)

@@ -44,6 +44,8 @@ _LEAST_TOL, _ZERO = 1e-11, 1e-14
 _GAPS = 1e3
 #: Pairs beside those of a segment that are looked for at once, for segments that are most of it.
 _AHEAD = 2
+#: Calls for whose matrices GPUs have room where none waits for another.
+_CALLS = 4
 #: Weights beyond this power of two, or below its reciprocal, are scaled first: their squares are not of float64.
 _MOST_EXPONENT = 200
 
@@ -108,7 +110,7 @@ def lowest_eigenpairs(
     else:
         way = _Way(AMG, "the cycle of the segment before serves, of which it is most", near.cycle)
     null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
-    turn = _Turn(is_needed=options.are_gpus)
+    turn = _Turn(is_needed=options.are_gpus and not _fit_together(_entries(graph), graph.n, options))
     if within is not None and normalized and way.method == LANCZOS:
         whole = within()
         found = _solved(_Call(graph, whole.laplacian(graph.degrees), count, options, way, null, turn, whole.rows))
@@ -275,6 +277,13 @@ def _without_null(pairs: oc.Eigenpairs, vectors: Vectors, null: Vectors) -> tupl
 
 #: Held by the call that GPUs work for: a plan counts on the memory that is free on them.
 _gpus = Lock()
+
+
+def _fit_together(n_entries: int, n: int, options: SolverOptions) -> bool:
+    """Tell whether GPUs have room for several such calls at once, which then need not take turns."""
+    names = options.machine.names
+    is_open = options.memory_budget is None and all(name.startswith("cuda") for name in names)
+    return is_open and all(tb.SweepCuts.fits(name, _CALLS * n, _CALLS * n_entries) for name in names)
 
 
 @final

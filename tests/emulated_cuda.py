@@ -58,6 +58,7 @@ KERNELS = {
         "sides_of",
         "weights_across",
         "number",
+        "rows_inside",
         "notice",
         "join_ends",
         "label",

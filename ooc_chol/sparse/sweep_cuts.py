@@ -139,6 +139,27 @@ class SweepCuts(AbstractClosing):
         with self._lock, driver_errors_typed(self._device, _STEP):
             return self._opened().components(vertices, degrees, noticed, joins)
 
+    def rows(self, vertices: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """How many edges each vertex of a subgraph has in it, and the sum of their weights.
+
+        Parameters
+        ----------
+        vertices : (m,) of integers
+            As of :meth:`best`.
+
+        Returns
+        -------
+        (m,) int32, (m,) float64
+            The sums have the bits of ``np.add.reduceat`` over rows of a copy of the subgraph.
+
+        Raises
+        ------
+        DeviceError
+            A driver refused a call.
+        """
+        with self._lock, driver_errors_typed(self._device, _STEP):
+            return self._opened().rows(vertices)
+
     def close(self) -> None:
         """Give back memory of the GPU; a second call does nothing."""
         with self._lock:

@@ -66,6 +66,20 @@ def test_parts_are_those_of_the_host(share):
         assert np.array_equal(one, wanted) and np.array_equal(other, wanted)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.9, 0.4, 0.0])
+def test_rows_have_the_bits_of_the_host(graph, share):
+    n, rng = graph.n, np.random.default_rng(3)
+    far = np.arange(1, n, 7)
+    star = csr_array((10 ** rng.uniform(-20, 0, len(far)), (np.zeros(len(far), int), far)), shape=(n, n))
+    whole = Graph(csr_array(graph.adjacency.maximum(star).maximum(star.T)), np.ones(n))
+    vertices = np.flatnonzero(rng.random(n) < share)
+    part = Subgraph(whole, vertices)
+    with tb.SweepCuts("cuda:0", whole.adjacency) as sweeps:
+        (lengths, sums), again = sweeps.rows(vertices), sweeps.rows(vertices)
+    assert np.array_equal(lengths, part.lengths) and np.array_equal(lengths, again[0])
+    assert sums.tobytes() == part.degrees.tobytes() == again[1].tobytes()
+
+
 def test_the_host_splits_where_memory_is_short_or_counted(graph, monkeypatch):
     part, vectors = Subgraph(graph), np.random.default_rng(1).normal(size=(graph.n, 2))
     allowed, along = np.ones(graph.n, np.bool_), np.eye(2)

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral import Graph
 from tests.emulated_cuda import Emulated
-from tests.inside.spectral import Subgraph, SweepOptions, best_bipartition, parts_of
+from tests.inside.spectral import GpuCuts, Subgraph, SweepOptions, best_bipartition, parts_of
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,59 @@ def test_parts_are_those_of_the_host(on_gpu, n, per_row, least, share):
     kept = np.flatnonzero(rng.random(n) < share) if share < 1 else None
     mine, hosts = (parts_of(Subgraph(graph, kept), gpu) for gpu in (on_gpu, None))
     assert [each.tolist() for each in mine] == [each.tolist() for each in hosts]
+
+
+def of_any_lengths(n, seed):
+    """Rows of 0 to some hundred entries, and one of all others, with weights over sixty orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    often = rng.random(n)
+    often[-9:] = 0
+    weights = np.triu(10 ** rng.uniform(-60, 0, (n, n)) * (rng.random((n, n)) < np.outer(often, often)), 1)
+    weights[0, 1:-9] = 10 ** rng.uniform(-3, 0, n - 10)
+    return Graph(csr_array(weights + weights.T), np.ones(n))
+
+
+@pytest.mark.parametrize("kept", ["all", "some", "most", "one", "none"])
+def test_rows_have_the_bits_of_the_host(on_gpu, kept):
+    graph, rng = of_any_lengths(900, 5), np.random.default_rng(6)
+    share = {"all": 1.0, "some": 0.3, "most": 0.98}.get(kept, 0.0)
+    vertices = np.flatnonzero(rng.random(graph.n) < share) if kept != "one" else np.array([3])
+    part = Subgraph(graph, vertices)
+    with tb.SweepCuts("cuda:0", graph.adjacency) as sweeps:
+        lengths, sums = sweeps.rows(vertices)
+    assert lengths.tolist() == part.lengths.tolist()
+    assert sums.tobytes() == part.degrees.tobytes()
+    assert kept != "all" or (lengths[0] == 890 and np.sort(lengths)[-2] > 400 and lengths.min() == 0)
+
+
+@pytest.mark.parametrize("length", [*range(20), 127, 128, 129, 130, 136, 137, 255, 256, 257, 264, 385, 400, 3001])
+def test_a_row_of_any_length_is_summed_as_numpy_does(on_gpu, length):
+    weights = 10 ** np.random.default_rng(length).uniform(-20, 20, length + 1)
+    star = csr_array((weights, (np.zeros(length + 1, int), np.arange(1, length + 2))), shape=(length + 2, length + 2))
+    graph = Graph(csr_array(star + star.T), np.ones(length + 2))
+    with tb.SweepCuts("cuda:0", graph.adjacency) as sweeps:
+        lengths, sums = sweeps.rows(np.delete(np.arange(length + 2), 1 + length // 2))
+    kept = np.delete(weights, length // 2)
+    assert lengths[0] == length
+    assert sums[0] == (np.add.reduceat(kept, [0])[0] if length else 0)
+    assert sums[1:].tobytes() == kept.tobytes()
+
+
+def test_parts_of_a_graph_on_a_gpu_are_measured_there(on_gpu, monkeypatch):
+    monkeypatch.setattr(tb.SweepCuts, "fits", staticmethod(lambda *given: True))
+    machine = SimpleNamespace(names=("cuda:0",))
+    gpu = GpuCuts(SimpleNamespace(machine=machine, memory_budget=None, gpu_entries=500, are_gpus=True, preconditioner="diagonal"))
+    graph, vertices = random_graph(100, 8), np.arange(20, 90)
+    early = gpu.measured(Subgraph(graph, vertices))
+    assert "degrees" not in vars(early)
+    parts_of(Subgraph(graph), gpu)
+    part, alone = gpu.measured(Subgraph(graph, vertices)), Subgraph(graph, vertices)
+    assert gpu.takes(part) and parts_of(part, gpu)[1].sum() == 70
+    best = best_bipartition(part, np.arange(70.0)[:, None], SweepOptions(), gpu)
+    assert best.ncut == pytest.approx(best_bipartition(alone, np.arange(70.0)[:, None], SweepOptions()).ncut, rel=1e-12)
+    assert part.degrees.tobytes() == alone.degrees.tobytes() and part.starts.tolist() == alone.starts.tolist()
+    assert not {"border", "border_rows", "number"} & set(vars(part))
+    gpu.forget()
 
 
 def test_it_is_opened_at_the_first_call_and_again_after_it_was_closed(on_gpu, emulated, monkeypatch):

@@ -1,5 +1,5 @@
 // Sweep cuts of a graph: split points of orders of its vertices, several orders at once. Sums are made in a fixed order. And its
-// components by edges that weigh enough.
+// components by edges that weigh enough, and degrees within a part of it.
 //
 // Defines: LANES, orders that lie beside each other; CHUNK, positions of an order that are one thread's; THREADS of a block.
 
@@ -147,6 +147,63 @@ extern "C" __global__ void weights_across(
 extern "C" __global__ void number(const int* vertices, int* numbers, int n) {
     const i64 i = own_index();
     if (i < n) numbers[vertices[i]] = (int)i;
+}
+
+// Weights of a row that lead to numbered vertices, one after the other.
+struct Inner {
+    const int *columns, *numbers;
+    const double* weights;
+    i64 at;
+    __device__ double next() {
+        while (numbers[columns[at]] < 0) ++at;
+        return weights[at++];
+    }
+};
+
+// The sum of the next weights, up to 128 of them: in eight sums side by side, if there are as many.
+__device__ double sum_of_few(Inner& inner, int count) {
+    double sum = -0.0, sums[8];
+    int i = 0;
+    if (count >= 8) {
+        for (; i < 8; ++i) sums[i] = inner.next();
+        for (; i + 8 <= count; i += 8)
+            for (int j = 0; j < 8; ++j) sums[j] += inner.next();
+        sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
+    for (; i < count; ++i) sum += inner.next();
+    return sum;
+}
+
+// The sum of so many, of which halves are summed while they are more than 128: as NumPy sums, to the bit.
+__device__ double sum_by_halves(Inner& inner, int count) {
+    int second[32], depth = 0;  // counts of second halves, 0 for those that are being summed
+    double first[32];           // sums of first halves
+    for (;;) {
+        while (count > 128) {
+            const int half = count / 2 - count / 2 % 8;
+            second[depth++] = count - half, count = half;
+        }
+        double sum = sum_of_few(inner, count);
+        while (depth && !second[depth - 1]) sum = first[--depth] + sum;
+        if (!depth) return sum;
+        first[depth - 1] = sum, count = second[depth - 1], second[depth - 1] = 0;
+    }
+}
+
+// How many entries of each vertex's row lead to numbered vertices, and their sum, with the bits of np.add.reduceat.
+extern "C" __global__ void rows_inside(
+    const i64* starts, const int* columns, const double* weights, const int* vertices, const int* numbers, int* lengths,
+    double* sums, int n
+) {
+    const i64 i = own_index();
+    if (i >= n) return;
+    const i64 row = vertices[i], start = starts[row], stop = starts[row + 1];
+    int length = 0;
+    for (i64 at = start; at < stop; ++at) length += numbers[columns[at]] >= 0;
+    Inner inner = {columns, numbers, weights, start};
+    double sum = length ? inner.next() : 0.0;
+    if (length > 1) sum += sum_by_halves(inner, length - 1);
+    lengths[i] = length, sums[i] = sum;
 }
 
 // Vertices that some edge makes noticed by its other end, and those without edges.

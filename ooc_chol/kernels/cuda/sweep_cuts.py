@@ -84,15 +84,28 @@ class SweepKernels:
         """
         m = len(vertices)
         with self._current():
-            own, sums = (cp.asarray(np.ascontiguousarray(*each)) for each in ((vertices, np.int32), (degrees, np.float64)))
-            numbers, is_noticed = cp.full(self._n, -1, np.int32), cp.empty(m, np.uint8)
+            own, numbers = self._numbered(vertices)
+            sums, is_noticed = cp.asarray(np.ascontiguousarray(degrees, np.float64)), cp.empty(m, np.uint8)
             parents, labels = (cp.empty(m, np.int32) for _ in range(2))
-            self._launch("number", m, own, numbers, np.int32(m))
             seen = *self._graph, own, numbers, sums, is_noticed, parents, np.int32(m)
             self._launch("notice", m, *seen, np.float64(noticed))
             self._launch("join_ends", m, *seen, np.float64(joins))
             self._launch("label", m, parents, labels, np.int32(m))
             return cp.asnumpy(labels), cp.asnumpy(is_noticed).view(np.bool_)
+
+    def rows(self, vertices: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """How many entries of the row of each vertex (m,) lead to others of them, (m,), and their sums, (m,)."""
+        m = len(vertices)
+        with self._current():
+            lengths, sums = cp.empty(m, np.int32), cp.empty(m, np.float64)
+            self._launch("rows_inside", m, *self._graph, *self._numbered(vertices), lengths, sums, np.int32(m))
+            return cp.asnumpy(lengths), cp.asnumpy(sums)
+
+    def _numbered(self, vertices: NDArray[np.integer]) -> tuple[Any, Any]:
+        """Vertices (m,) on the device, and the number of each vertex of the graph among them (n,), -1 of others."""
+        own, numbers = cp.asarray(np.ascontiguousarray(vertices, np.int32)), cp.full(self._n, -1, np.int32)
+        self._launch("number", len(vertices), own, numbers, np.int32(len(vertices)))
+        return own, numbers
 
     def _orders(self, vertices: Any, vectors: Any, directions: NDArray[np.float64]) -> tuple[Any, Any]:
         """Orders of vertices along directions (orders, m), equal ones by number, and the position of each vertex (n, LANES)."""

@@ -43,10 +43,10 @@ class Subgraph:
         """Vertices."""
         return len(self.vertices)
 
-    @property
+    @cached_property
     def n_entries(self) -> int:
         """Entries of the adjacency: two for each edge."""
-        return int(self.starts[-1])
+        return int(self.lengths.sum(dtype=np.int64))
 
     @cached_property
     def number(self) -> NDArray[np.int32]:
@@ -80,11 +80,16 @@ class Subgraph:
         return inside
 
     @cached_property
+    def lengths(self) -> NDArray[Any]:
+        """Entries of each row of the adjacency, (n,)."""
+        lengths: NDArray[Any] = np.diff(self.whole.adjacency.indptr)[self.vertices]
+        lengths[self.border] = np.diff(self.border_rows.indptr)
+        return lengths
+
+    @property
     def starts(self) -> NDArray[np.int64]:
         """Starts of the rows of the adjacency, (n + 1,)."""
-        lengths = np.diff(self.whole.adjacency.indptr).astype(np.int64)[self.vertices]
-        lengths[self.border] = np.diff(self.border_rows.indptr)
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
 
     @cached_property
     def degrees(self) -> NDArray[np.float64]:

@@ -35,6 +35,14 @@ class GpuCuts:
         is_gpu = options.machine.names[0].startswith("cuda")
         return is_gpu and options.memory_budget is None and not is_for_host(segment.n_entries, options)
 
+    def measured(self, graph: Subgraph) -> Subgraph:
+        """A segment whose degrees and lengths of rows a GPU that has its graph finds, with the bits of the host."""
+        with self._lock:
+            sweeps = None if graph.is_all else self._kept.get(graph.whole)
+        if sweeps is not None:
+            graph.lengths, graph.degrees = sweeps.rows(graph.vertices)
+        return graph
+
     def best(
         self, graph: Subgraph, vectors: NDArray[np.float64], directions: NDArray[np.float64], allowed: NDArray[np.bool_]
     ) -> Any | None:

@@ -30,7 +30,7 @@ from ooc_chol.apps.spectral.solving.ways import LANCZOS, Size, expected_way
 _SHARED = 0.5
 #: Nor are its rows copied while the host looks at fewer others than so many times its own: a copy takes as long as four times.
 _OTHERS = 2
-#: How often the host looks at a segment whose cuts a GPU searches, by its own rows: for degrees and sides.
+#: What stands for these looks where a GPU searches cuts: below half of the rows, the matrix is packed again from a copy anyway.
 _LOOKS_BESIDE_GPU = 2
 
 
@@ -197,7 +197,7 @@ class Regions:
             is_main = part == large[0]
             if np.count_nonzero(is_main) < 2 * least:
                 return _whole(graph, "its parts are smaller than min_size")
-            within = Subgraph(graph.whole, graph.vertices[is_main])
+            within = gpu.measured(Subgraph(graph.whole, graph.vertices[is_main]))
             main = self._by_eigenvectors(within, region, region.vertices[is_main], gpu)
             known = np.zeros(graph.n, np.int8)
             known[is_main] = np.where(main.side, 1, -1)
@@ -221,7 +221,7 @@ class Regions:
         is_copied = expected_way(size, self.vectors, self.solver, normalized=True) != LANCZOS
         looks = _LOOKS_BESIDE_GPU if gpu.takes(size) else count_directions(size.n_entries, self.vectors, self.sweep)
         if share == 1 or (not is_copied and looks * (1 - share) <= _OTHERS * share):
-            return Subgraph(base.graph, rows)
+            return gpu.measured(Subgraph(base.graph, rows))
         graph = base.graph.subgraph(rows)
         if not is_copied:
             region.base = _Base(graph, region.vertices)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,7 +215,7 @@ class Regions:
     def _graph_of(self, region: Region, gpu: GpuCuts) -> Subgraph:
         """The graph of a segment: by the rows of one before it, unless that is much larger or the solver wants a copy."""
         base = region.base or _Base(self.graph, self.root.vertices)
-        rows = np.searchsorted(base.vertices, region.vertices)
+        rows = _places(region.vertices, base.vertices)
         share, entries = len(rows) / len(base.vertices), base.graph.adjacency.nnz
         size = Size(len(rows), int(share * entries))
         is_copied = expected_way(size, self.vectors, self.solver, normalized=True) != LANCZOS
@@ -232,7 +232,7 @@ class Regions:
         packing = region.packing
         if packing is None or len(vertices) < _SHARED * len(packing.vertices):
             packing = region.packing = _Packing(oc.block_csr(graph.adjacency), vertices)
-        return Within(packing.matrix, np.searchsorted(packing.vertices, vertices))
+        return Within(packing.matrix, _places(vertices, packing.vertices))
 
     def _by_eigenvectors(self, graph: Subgraph, region: Region, vertices: NDArray[np.int32], gpu: GpuCuts) -> Look:
         """The best split that the lowest eigenvectors of a connected graph show."""
@@ -249,6 +249,11 @@ class Regions:
         best = best_bipartition(graph, lowest.vectors, self.sweep, gpu)
         seconds = time.perf_counter() - started
         return Look(best.side, best.ncut, best.how, lowest._replace(vectors=lowest.vectors[:0], near=None), seconds)
+
+
+def _places(vertices: NDArray[np.int32], of: NDArray[np.int32]) -> NDArray[Any]:
+    """Where vertices stand among more; both ascend, and the more may be all."""
+    return vertices if of[-1] == len(of) - 1 else np.searchsorted(of, vertices)
 
 
 def _whole(graph: Subgraph, why: str) -> Look:

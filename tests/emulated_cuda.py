@@ -57,6 +57,8 @@ KERNELS = {
         "best_of_chunks",
         "sides_of",
         "weights_across",
+        "count_across",
+        "list_across",
         "number",
         "rows_inside",
         "notice",

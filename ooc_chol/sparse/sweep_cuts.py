@@ -160,6 +160,29 @@ class SweepCuts(AbstractClosing):
         with self._lock, driver_errors_typed(self._device, _STEP):
             return self._opened().rows(vertices)
 
+    def across(self, vertices: NDArray[np.integer], side: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The entries of a subgraph between two sides of it.
+
+        Parameters
+        ----------
+        vertices : (m,) of integers
+            As of :meth:`best`.
+        side : (m,) bool
+            The side of each.
+
+        Returns
+        -------
+        (m,) int32, (c,) float64
+            How many there are in the row of each vertex, and the weights of all, row by row.
+
+        Raises
+        ------
+        DeviceError
+            A driver refused a call.
+        """
+        with self._lock, driver_errors_typed(self._device, _STEP):
+            return self._opened().across(vertices, side)
+
     def close(self) -> None:
         """Give back memory of the GPU; a second call does nothing."""
         with self._lock:

@@ -8,7 +8,15 @@ from scipy.sparse import csr_array
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral import Graph
-from tests.inside.spectral import GpuCuts, Subgraph, SweepOptions, best_bipartition, parts_of, solver_options
+from tests.inside.spectral import (
+    GpuCuts,
+    Subgraph,
+    SweepOptions,
+    best_bipartition,
+    normalized_cut_of,
+    parts_of,
+    solver_options,
+)
 
 pytestmark = pytest.mark.cuda
 
@@ -78,6 +86,16 @@ def test_rows_have_the_bits_of_the_host(graph, share):
         (lengths, sums), again = sweeps.rows(vertices), sweeps.rows(vertices)
     assert np.array_equal(lengths, part.lengths) and np.array_equal(lengths, again[0])
     assert sums.tobytes() == part.degrees.tobytes() == again[1].tobytes()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_a_cut_has_the_bits_of_the_host(graph, share):
+    rng = np.random.default_rng(8)
+    part = Subgraph(graph, np.flatnonzero(rng.random(graph.n) < share))
+    side, gpu = rng.random(part.n) < 0.3, gpu_cuts()
+    assert normalized_cut_of(part, side, gpu) == normalized_cut_of(part, side)
+    gpu.forget()
+    assert gpu.refused == 0
 
 
 def test_the_host_splits_where_memory_is_short_or_counted(graph, monkeypatch):

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral import Graph
 from tests.emulated_cuda import Emulated
-from tests.inside.spectral import GpuCuts, Subgraph, SweepOptions, best_bipartition, parts_of
+from tests.inside.spectral import GpuCuts, Subgraph, SweepOptions, best_bipartition, normalized_cut_of, parts_of, runs
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,11 @@ def on_gpu(emulated, monkeypatch):
         with tb.SweepCuts("cuda:0", graph.whole.adjacency) as sweeps:
             return sweeps.components(graph.vertices, graph.degrees, noticed, joins)
 
-    return SimpleNamespace(takes=lambda segment: True, best=best, components=components)
+    def across(graph, side):
+        with tb.SweepCuts("cuda:0", graph.whole.adjacency) as sweeps:
+            return sweeps.across(graph.vertices, side)
+
+    return SimpleNamespace(takes=lambda segment: True, best=best, components=components, across=across)
 
 
 def random_graph(n, seed, share=0.1):
@@ -155,6 +159,18 @@ def test_a_row_of_any_length_is_summed_as_numpy_does(on_gpu, length):
     assert lengths[0] == length
     assert sums[0] == (np.add.reduceat(kept, [0])[0] if length else 0)
     assert sums[1:].tobytes() == kept.tobytes()
+
+
+@pytest.mark.parametrize("most", [1, 500, 1 << 19])
+@pytest.mark.parametrize("sides", ["random", "one vertex", "nothing"])
+def test_a_cut_has_the_bits_of_the_host(on_gpu, monkeypatch, sides, most):
+    monkeypatch.setattr(runs, "_MOST_ENTRIES", most)
+    graph, rng = of_any_lengths(500, 9), np.random.default_rng(10)
+    part = Subgraph(graph, np.flatnonzero(rng.random(graph.n) < 0.8))
+    side = rng.random(part.n) < {"random": 0.4, "one vertex": 0, "nothing": 0}[sides]
+    side[3] |= sides == "one vertex"
+    mine, hosts = (normalized_cut_of(part, side, gpu) for gpu in (on_gpu, None))
+    assert mine == hosts and (hosts > 0) == (sides != "nothing")
 
 
 def test_parts_of_a_graph_on_a_gpu_are_measured_there(on_gpu, monkeypatch):

@@ -143,6 +143,33 @@ extern "C" __global__ void weights_across(
     across[i] = sum;
 }
 
+// How many edges each vertex has to the other side.
+extern "C" __global__ void count_across(
+    const i64* starts, const int* columns, const int* vertices, const unsigned char* sides, int* counts, int n
+) {
+    const i64 i = own_index();
+    if (i >= n) return;
+    const i64 row = vertices[i], stop = starts[row + 1];
+    const int other = 1 - sides[row];
+    int count = 0;
+    for (i64 at = starts[row]; at < stop; ++at) count += sides[columns[at]] == other;
+    counts[i] = count;
+}
+
+// Their weights, those of each vertex from its place on.
+extern "C" __global__ void list_across(
+    const i64* starts, const int* columns, const double* weights, const int* vertices, const unsigned char* sides,
+    const i64* places, double* across, int n
+) {
+    const i64 i = own_index();
+    if (i >= n) return;
+    const i64 row = vertices[i], stop = starts[row + 1];
+    const int other = 1 - sides[row];
+    i64 place = places[i];
+    for (i64 at = starts[row]; at < stop; ++at)
+        if (sides[columns[at]] == other) across[place++] = weights[at];
+}
+
 // The number of each vertex; -1 stays that of others.
 extern "C" __global__ void number(const int* vertices, int* numbers, int n) {
     const i64 i = own_index();

@@ -101,6 +101,21 @@ class SweepKernels:
             self._launch("rows_inside", m, *self._graph, *self._numbered(vertices), lengths, sums, np.int32(m))
             return cp.asnumpy(lengths), cp.asnumpy(sums)
 
+    def across(self, vertices: NDArray[np.integer], side: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """How many edges to the other side each vertex (m,) has, (m,), and their weights, row by row."""
+        m = len(vertices)
+        with self._current():
+            own, sides = cp.asarray(np.ascontiguousarray(vertices, np.int32)), cp.full(self._n, 2, np.uint8)
+            sides[own] = cp.asarray(np.ascontiguousarray(side, np.uint8))
+            counts = cp.empty(m, np.int32)
+            starts, columns, weights = self._graph
+            self._launch("count_across", m, starts, columns, own, sides, counts, np.int32(m))
+            found = cp.asnumpy(counts)
+            ends = np.cumsum(found, dtype=np.int64)
+            across = cp.empty(int(ends[-1]) if m else 0, np.float64)
+            self._launch("list_across", m, starts, columns, weights, own, sides, cp.asarray(ends - found), across, np.int32(m))
+            return found, cp.asnumpy(across)
+
     def _numbered(self, vertices: NDArray[np.integer]) -> tuple[Any, Any]:
         """Vertices (m,) on the device, and the number of each vertex of the graph among them (n,), -1 of others."""
         own, numbers = cp.asarray(np.ascontiguousarray(vertices, np.int32)), cp.full(self._n, -1, np.int32)

@@ -55,6 +55,11 @@ class GpuCuts:
         sweeps = self._sweeps(graph)
         return None if sweeps is None else sweeps.components(graph.vertices, graph.degrees, noticed, joins)
 
+    def across(self, graph: Subgraph, side: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.float64]] | None:
+        """Entries between sides, as :meth:`ooc_chol.toolbox.SweepCuts.across` returns them; None where the host finds them."""
+        sweeps = self._sweeps(graph)
+        return None if sweeps is None else sweeps.across(graph.vertices, side)
+
     def _sweeps(self, graph: Subgraph) -> tb.SweepCuts | None:
         """The graph that a segment is part of on the GPU; None where the segment is for the host, or it does not fit."""
         whole, device = graph.whole, self._options.machine.names[0]

@@ -202,7 +202,7 @@ class Regions:
             known = np.zeros(graph.n, np.int8)
             known[is_main] = np.where(main.side, 1, -1)
             side = followed(graph, part, known)
-            return main._replace(side=side, ncut=normalized_cut_of(graph, side), how=f"{main.how}, {_loose(~is_main)}")
+            return main._replace(side=side, ncut=normalized_cut_of(graph, side, gpu), how=f"{main.how}, {_loose(~is_main)}")
         packed = large if len(large) else np.arange(len(sizes))
         for_part = np.zeros(len(sizes) + 1, np.int8)  # the last one is that of vertices in no part
         for_part[packed] = np.where(_packed(sizes[packed]), 1, -1)
@@ -210,7 +210,7 @@ class Regions:
         side = followed(graph, part, known)
         if min(np.count_nonzero(side), np.count_nonzero(~side)) < least:
             return _whole(graph, "its parts are smaller than min_size")
-        return Look(side, normalized_cut_of(graph, side), f"it falls into {len(packed)} parts that nothing joins", None)
+        return Look(side, normalized_cut_of(graph, side, gpu), f"it falls into {len(packed)} parts that nothing joins", None)
 
     def _graph_of(self, region: Region, gpu: GpuCuts) -> Subgraph:
         """The graph of a segment: by the rows of one before it, unless that is much larger or the solver wants a copy."""

@@ -109,8 +109,18 @@ def _profile(degrees: NDArray[np.float64], ranked: tuple[NDArray[np.int64], NDAr
     return np.asarray(_share(cut, first) + _share(cut, last))
 
 
-def normalized_cut_of(graph: Subgraph, side: NDArray[np.bool_]) -> float:
-    """``cut / assoc(A) + cut / assoc(B)``, summed from the edges; 0 where no edge is cut."""
+def normalized_cut_of(graph: Subgraph, side: NDArray[np.bool_], gpu: GpuCuts | None = None) -> float:
+    """``cut / assoc(A) + cut / assoc(B)``, summed from the edges, which a GPU may find; 0 where no edge is cut."""
+    runs, found = runs_between(graph.starts), None if gpu is None else gpu.across(graph, side)
+    if found is None:
+        return _ncut_of(graph, side, sum(map_runs(_cut_between(graph, side), runs)))
+    counts, weights = found
+    before = np.concatenate([[0], np.cumsum(counts)])
+    return _ncut_of(graph, side, sum(float(weights[before[run.start] : before[run.stop]].sum()) / 2 for run in runs))
+
+
+def _cut_between(graph: Subgraph, side: NDArray[np.bool_]) -> Callable[[slice], float]:
+    """A function that tells the weights between both sides in a run of rows."""
     matrix, vertices = graph.whole.adjacency, graph.vertices
     starts = matrix.indptr
     sides = np.full(graph.whole.n, 2, np.int8)  # of others, which differ from 0 and 1 in another bit
@@ -123,7 +133,7 @@ def normalized_cut_of(graph: Subgraph, side: NDArray[np.bool_]) -> float:
         of_ends ^= np.repeat(sides[rows], np.diff(starts[rows.start : rows.stop + 1]))
         return float(matrix.data[part][of_ends == 1].sum()) / 2
 
-    return _ncut_of(graph, side, sum(map_runs(cut_in, runs_between(graph.starts))))
+    return cut_in
 
 
 def _ncut_of(graph: Subgraph, side: NDArray[np.bool_], cut: float) -> float:

@@ -1,10 +1,10 @@
-"""Whole calls on one GPU and on several: seconds of the first and second call and of their parts, equal bits, ratio to one.
+"""Whole calls on one GPU and on several: seconds of the first call and of second ones, their parts, equal bits, ratio to one.
 
     python -m benchmarks several_gpus --name h100x2 --devices cuda:0,cuda:1
 
 Factorizations of covariances of ``mixed_families``, eigenpairs of an R-MAT graph, an imputation, and of random sites a
 likelihood with its gradient and kriging, each on the first of the devices, the first two, and so on, or so many as ``--counts``
-says. The report is the second call's. ``--trace`` adds a call with a trace, whose summary and seconds by cause stand beside.
+says. The median of the second calls counts; the report is the last one's. ``--trace`` adds a call with a trace, whose summary and seconds by cause stand beside.
 ``--n`` makes everything small: the order of matrices, vertices of the graph, and eight times the slices of the tensor.
 
 Rates are measured first, quickly. The status is 1 where several devices gave other bits than the first ones at the same key, or
@@ -14,8 +14,9 @@ devices; ``--tile-size`` is for all.
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -130,10 +131,10 @@ CASES: dict[str, Callable[[Options], AbstractContextManager[Problem]]] = {
 }
 
 
-def measured(problem: Problem, devices: tuple[str, ...], is_traced: bool) -> dict[str, Any]:
-    """Two calls on these devices, and one more with a trace."""
+def measured(problem: Problem, devices: tuple[str, ...], options: Options) -> dict[str, Any]:
+    """A first call on these devices, some second calls, and one more with a trace."""
     found: dict[str, Any] = {"walls": []}
-    for trace in (False, False, True)[: 2 + (is_traced and problem.has_trace)]:
+    for trace in (*[False] * (1 + options.calls), *[True] * (options.trace and problem.has_trace)):
         wall, result = seconds_of(lambda trace=trace: problem.call(devices=list(devices), trace=trace))
         if trace:
             found |= {"traced_wall": wall, "trace": result.trace.summary(), "causes": causes(result.trace.records)}
@@ -146,6 +147,11 @@ def measured(problem: Problem, devices: tuple[str, ...], is_traced: bool) -> dic
             result.close()
         del result
     return found
+
+
+def second_wall(line: Mapping[str, Any]) -> float:
+    """Seconds of a second call: the median."""
+    return statistics.median(line["walls"][1:])
 
 
 #: What the stream of products waits for, by the kind of the operation that its next kernel waited for.
@@ -187,7 +193,7 @@ def beside(found: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
     key, other = found["key"], first["key"]
     differs = {name: [other.get(name), key.get(name)] for name in {**other, **key} if other.get(name) != key.get(name)}
     same = found["bits"] == first["bits"]
-    over = first["walls"][1] / found["walls"][1]
+    over = second_wall(first) / second_wall(found)
     return {"first_over_this": over, "same_bits": same, "other_key": differs, "is_right": same or bool(differs)}
 
 
@@ -197,6 +203,7 @@ TAKES = {"devices": "cuda", "cases": tuple(CASES), "trace": False, "keep_rates":
 def options(parser: Parser) -> None:
     """Add what the case takes."""
     parser.add_argument("--counts", type=int, nargs="+", help="numbers of devices (default: 1, 2, ... all)")
+    parser.add_argument("--calls", type=int, default=3, help="second calls, at least 1, of which the median counts (default: 3)")
 
 
 def run(options: Options) -> Iterator[dict[str, Any]]:
@@ -212,7 +219,7 @@ def run(options: Options) -> Iterator[dict[str, Any]]:
         with CASES[name](options) as problem:
             first: dict[str, Any] = {}
             for count in counts:
-                found = attempt(partial(measured, problem, options.devices[:count], options.trace))
+                found = attempt(partial(measured, problem, options.devices[:count], options))
                 first = first or found
                 found |= beside(found, first)
                 wrong += [] if found["is_right"] else [f"{name} on {count}"]

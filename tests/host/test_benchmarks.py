@@ -103,11 +103,13 @@ def test_calls_on_several_devices_have_the_bits_of_one(tmp_path, capsys, monkeyp
     assert [(each["measured"], each["count"]) for each in lines] == [(name, n) for name in ("default", "eigsh") for n in (1, 2)]
     assert all(each["same_bits"] and not each["other_key"] and "whole run" in each["trace"] for each in lines[:2])
     assert all(each["causes"]["products"] > 0.0 <= min(each["causes"].values()) for each in lines)
-    assert all(len(each["walls"]) == 2 and each["seconds"]["total"] <= each["walls"][1] for each in lines)
+    assert all(len(each["walls"]) == 4 and each["seconds"]["total"] <= each["walls"][-1] for each in lines)
     first, other = ({**lines[0], "bits": bits} for bits in "ab")
     assert not several_gpus.beside(other, first)["is_right"]
     told = several_gpus.beside({**other, "key": first["key"] | {"nb": 48}}, first)
     assert told["other_key"] == {"nb": [32, 48]} and told["is_right"] and not told["same_bits"]
+    slow, fast = {**first, "walls": [9.0, 8.0, 4.0, 3.0]}, {**first, "walls": [9.0, 1.0, 2.0, 5.0]}
+    assert several_gpus.beside(fast, slow)["first_over_this"] == 2.0
     numbers = count()
     monkeypatch.setattr(several_gpus, "digest", lambda *arrays: str(next(numbers)))
     with pytest.raises(SystemExit, match=r"other bits of the same key: eigsh on 2"):

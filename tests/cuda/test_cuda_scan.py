@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,3 +128,35 @@ def test_code_is_compiled_once_for_a_device_and_its_macros():
             out = cp.zeros(1, cp.int32)
             compiled(f"#define NUMBER {number}\n{text}").get_function("number")((1,), (1,), (out,))
             assert int(out[0]) == number
+
+
+def test_kernels_take_arguments_of_every_type_from_any_thread():
+    import cupy as cp
+
+    from tests.inside.kernels import LaunchedKernel, compiled
+
+    text = """
+    struct Pair { int a, b; };
+    struct __align__(64) Wide { long long words[8]; };
+    extern "C" __global__ void told(
+        double* out, int a, const __grid_constant__ Wide wide, Pair pair, long long b, int c, double behind)
+    {
+        const long long all[] = {a, wide.words[7], pair.b, b, c, (long long)(2 * behind), blockDim.y, gridDim.y};
+        if (threadIdx.x + threadIdx.y == 0) out[8 * blockIdx.x + blockIdx.y] = all[blockIdx.x];
+    }"""
+    behind = np.array(0.5)
+    with cp.cuda.Device(0):
+        types = "q", "i", "64s", "2i", "q", "i"
+        kernel = LaunchedKernel(compiled(text).get_function("told"), types, (4, 2), behind=[behind.ctypes.data])
+        stream, out = SimpleNamespace(stream=cp.cuda.Stream(non_blocking=True)), cp.zeros((40, 8, 8))
+        cp.cuda.runtime.deviceSynchronize()
+
+    def launch(number):
+        wide = np.full(8, -number, np.int64).tobytes()
+        kernel(stream, (8, 8), out[number].data.ptr, number, wide, 3, number + 4, -(2**40) - number, -1)
+
+    with ThreadPoolExecutor(8) as threads:  # which have never called CUDA's runtime
+        list(threads.map(launch, range(len(out))))
+    stream.stream.synchronize()
+    wanted = [[k, -k, k + 4, -(2**40) - k, -1, 1, 2, 8] for k in range(len(out))]
+    assert (out.get() == np.array(wanted)[:, :, np.newaxis]).all()

@@ -9,6 +9,7 @@ NAMES = {
     "ooc_chol.kernels.cuda.graph_source": ("source",),
     "ooc_chol.kernels.cuda.handles": ("BlasHandle",),
     "ooc_chol.kernels.cuda.int8_choice": ("Kernel", "choose", "planes_in_a_call", "wished"),
+    "ooc_chol.kernels.cuda.launches": ("Kernel as LaunchedKernel",),
     "ooc_chol.kernels.cuda.modules": ("code", "compiled", "load"),
     "ooc_chol.kernels.cuda.panel_sizes": (
         "CLUSTER",

@@ -12,6 +12,7 @@ from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
 from ooc_chol.hardware.cuda import device_memory
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces import NORM_COLUMNS, AbstractTileNorms, FinalTile
 
@@ -88,15 +89,13 @@ class FormatKernels:
 
     def __init__(self) -> None:
         module = load("formats.cu")
-        names = [
-            "largest_magnitude",
-            "largest_sums",
-            "largest_of_stack",
-            "measure_stack",
-            *(f"finish_{name}" for name in FORMATS),
-        ]
-        names += [f"{verb}_{name}" for name in FORMATS if name != FP64.name for verb in ("encode", "widen")]
+        names = ["largest_sums", "largest_of_stack", "measure_stack"]
         self._functions: dict[str, Any] = {name: module.get_function(name) for name in names}
+        types = {"largest_magnitude": "qqq", **{f"finish_{name}": "qqq" for name in FORMATS}}
+        for name in FORMATS:
+            if name != FP64.name:
+                types |= {f"encode_{name}": "qqqqq", f"widen_{name}": "qqqq"}
+        self._kernels = {name: Kernel(module.get_function(name), each, (_THREADS,)) for name, each in types.items()}
         self._largest = device_memory(8 * _ENCODING_STREAMS)
         self._of_stream: dict[int, int] = {}
 
@@ -109,8 +108,9 @@ class FormatKernels:
         """
         address, row = l_ij.data.ptr, _cuda_norms(norms).row(index.packed)
         _runtime.memsetAsync(row, 0, _ROW_BYTES, cupy_stream(stream).ptr)
-        self._launch("largest_magnitude", stream, l_ij, address, np.int64(l_ij.size), row + 8 * _LARGEST)
-        self._launch(f"finish_{fmt.name}", stream, l_ij, address, np.int64(l_ij.size), row)
+        entries = l_ij.size
+        self._launch("largest_magnitude", stream, entries, address, entries, row + 8 * _LARGEST)
+        self._launch(f"finish_{fmt.name}", stream, entries, address, entries, row)
         if index.is_diagonal:
             rows, columns = l_ij.shape
             grid = max(-(-rows // _SUM_BLOCK[1]), -(-columns // _SUM_BLOCK[0])), 2
@@ -132,7 +132,7 @@ class FormatKernels:
         self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int, *, largest: int | None = None
     ) -> None:
         """Write what ``fmt`` stores of a tile; its exponent is the same by the largest entry before rounding and after."""
-        entries, behind = np.int64(tile.size), 0
+        entries, behind = tile.size, 0
         if fmt.top is None:
             largest = 0
         else:
@@ -140,13 +140,13 @@ class FormatKernels:
             if largest is None:
                 largest = self._place(stream)
                 _runtime.memsetAsync(largest, 0, 8, cupy_stream(stream).ptr)
-                self._launch("largest_magnitude", stream, tile, tile.data.ptr, entries, largest)
-        self._launch(f"encode_{fmt.name}", stream, tile, tile.data.ptr, entries, address, largest, behind)
+                self._launch("largest_magnitude", stream, entries, tile.data.ptr, entries, largest)
+        self._launch(f"encode_{fmt.name}", stream, entries, tile.data.ptr, entries, address, largest, behind)
 
     def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
         """Make a tile of what :meth:`encode`, or the host, stored of it at a device address, a multiple of 16."""
         behind = 0 if fmt.top is None else address + fmt.scale_offset(tile.size)
-        self._launch(f"widen_{fmt.name}", stream, tile, address, np.int64(tile.size), tile.data.ptr, behind)
+        self._launch(f"widen_{fmt.name}", stream, tile.size, address, tile.size, tile.data.ptr, behind)
 
     def _place(self, stream: AbstractStream) -> int:
         """Device address for the largest magnitude of the tile that ``stream`` encodes; the next free one at its first use."""
@@ -157,10 +157,9 @@ class FormatKernels:
             self._of_stream[pointer] = int(self._largest.ptr) + 8 * len(self._of_stream)
         return self._of_stream[pointer]
 
-    def _launch(self, name: str, stream: AbstractStream, tile: Tile, *arguments: Any) -> None:
+    def _launch(self, name: str, stream: AbstractStream, entries: int, *arguments: int) -> None:
         """Launch a kernel that goes through the entries of a tile."""
-        blocks = min(_MOST_BLOCKS, -(-tile.size // (_GROUP * _THREADS)))
-        self._functions[name]((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
+        self._kernels[name](stream, (min(_MOST_BLOCKS, -(-entries // (_GROUP * _THREADS))), 1), *arguments)
 
 
 def _cuda_norms(norms: AbstractTileNorms) -> CudaNorms:

@@ -15,6 +15,7 @@ from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.cuda import device_memory, wait_for_device
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import compiled
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
 from ooc_chol.kernels.cuda.residue_units import residue_products
@@ -24,9 +25,22 @@ from ooc_chol.precision.moduli import ResidueBasis
 
 #: Rows of a grid; those beyond are taken in further rounds.
 _MOST_GRID_ROWS = 65535
-#: Kernels of every type, and those beside that products in narrower formats and stored tiles of FP64 need.
-_KERNELS = ("diagonal", "convert", "fold", "reconstruct", "reconstruct_folded")
-_MIXED_KERNELS = ("convert_fp32", "convert_fp16", "convert_fp8", "subtract_narrow")
+#: Types of the arguments of conversions, of more where numbers are real, and of reconstruction.
+_CONVERT, _CONVERT_BESIDE, _RECONSTRUCT = "qqqqqiqqqqqii", "qqq", "qqqqqiiqq"
+#: Kernels of every type, and those beside that products in narrower formats and stored tiles of FP64 need, with those types.
+_KERNELS = {
+    "diagonal": "qqiqqqq",
+    "convert": _CONVERT,
+    "fold": "qqqii",
+    "reconstruct": _RECONSTRUCT,
+    "reconstruct_folded": _RECONSTRUCT,
+}
+_MIXED_KERNELS = {
+    "convert_fp32": _CONVERT,
+    "convert_fp16": _CONVERT,
+    "convert_fp8": _CONVERT,
+    "subtract_narrow": "qqqqiiqq",
+}
 #: cuBLAS's numbers of FP16, of FP32 and of sums in FP32, and its own choice of a kernel.
 _R_16F, _R_32F, _COMPUTE_32F, _DEFAULT_ALGORITHM = 2, 0, 68, -1
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
@@ -65,7 +79,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         self.basis, self._fmt, self._units = ResidueBasis(moduli, fmt.is_complex), fmt, units
         self._products: AbstractResidueProducts | None = None
         self._blas: BlasHandle | None = None
-        self._functions: dict[str, Any] = {}
+        self._kernels: dict[str, Kernel] = {}
         self._device: Any = None
         self._state: Any = None
         self._flag = self._limits = self._sums = self._exponents = 0
@@ -77,8 +91,10 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._device = cp.cuda.Device()
         self._products = residue_products(self._units, self.basis.moduli, blas)
         module = compiled(source(self.basis, self._fmt), "--device-int128")
-        names = [*_KERNELS, *(_MIXED_KERNELS if self._fmt == FP64 else ())]
-        self._functions = {name: module.get_function(name) for name in names}
+        beside = "" if self._fmt.is_complex else _CONVERT_BESIDE
+        for name, types in {**_KERNELS, **(_MIXED_KERNELS if self._fmt == FP64 else {})}.items():
+            of_kernel = types + beside if name.startswith("convert") else types
+            self._kernels[name] = Kernel(module.get_function(name), of_kernel, (THREADS,))
         self._blas = blas
 
     def open(self, n: int) -> None:
@@ -107,10 +123,8 @@ class CudaResidueKernels(AbstractResidueKernels):
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         count = a_bb.shape[0]
-        arguments = (
-            a_bb.data.ptr, self._stride(a_bb), np.int32(count), first, self._exponents, self._limits, self._flag
-        )  # fmt: skip
-        self._launch("diagonal", stream, (-(-count // THREADS),), arguments)
+        arguments = a_bb.data.ptr, self._stride(a_bb), count, first, self._exponents, self._limits, self._flag
+        self._kernels["diagonal"](stream, (-(-count // THREADS), 1), *arguments)
 
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, fp16: Tile | None = None
@@ -145,12 +159,11 @@ class CudaResidueKernels(AbstractResidueKernels):
         row_bytes = entries.itemsize * entries.stride
         is_aligned = (entries.address | row_bytes) % unit == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
         is_aligned = is_aligned and (fp16_at | fp16_row) % 8 == 0
-        arguments = (
-            entries.address, entries.stride, out_at, out_row, out_plane, np.int32(cols), rows.start,
-            self._exponents, self._limits, self._sums, self._flag, np.int32(is_first), np.int32(is_aligned),
+        beside = () if self._fmt.is_complex else (fp16_at, fp16_row // 2, entries.behind)
+        self._kernels[entries.kernel](
+            stream, (len(rows), 1), entries.address, entries.stride, out_at, out_row, out_plane, cols, rows.start,
+            self._exponents, self._limits, self._sums, self._flag, is_first, is_aligned, *beside,
         )  # fmt: skip
-        beside = (fp16_at, fp16_row // 2, entries.behind)
-        self._launch(entries.kernel, stream, (len(rows),), (*arguments, *(() if self._fmt.is_complex else beside)))
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
@@ -182,25 +195,23 @@ class CudaResidueKernels(AbstractResidueKernels):
     def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """Subtract in FP64."""
         grid = (-(-len(cols) // THREADS), min(len(rows), _MOST_GRID_ROWS))
-        arguments = (
-            accumulator.data.ptr, accumulator.strides[1] // 4, a_ij.data.ptr, a_ij.strides[0] // 8,
-            np.int32(len(rows)), np.int32(len(cols)), self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
+        self._kernels["subtract_narrow"](
+            stream, grid, accumulator.data.ptr, accumulator.strides[1] // 4, a_ij.data.ptr, a_ij.strides[0] // 8,
+            len(rows), len(cols), self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
-        self._launch("subtract_narrow", stream, grid, arguments)
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         _, rows, cols = accumulator.shape
         grid = (-(-cols // THREADS), min(rows, _MOST_GRID_ROWS))
-        self._launch("fold", stream, grid, (*_strided(accumulator), np.int32(rows), np.int32(cols)))
+        self._kernels["fold"](stream, grid, *_strided(accumulator), rows, cols)
 
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         columns = THREADS * (1 if self._fmt.is_complex else RECONSTRUCT_COLUMNS)
         grid = (-(-len(cols) // columns), min(len(rows), _MOST_GRID_ROWS))
-        arguments = (
-            *_strided(accumulator), a_ij.data.ptr, self._stride(a_ij), np.int32(len(rows)), np.int32(len(cols)),
+        self._kernels["reconstruct_folded" if accumulator.dtype == np.int8 else "reconstruct"](
+            stream, grid, *_strided(accumulator), a_ij.data.ptr, self._stride(a_ij), len(rows), len(cols),
             self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
-        self._launch("reconstruct_folded" if accumulator.dtype == np.int8 else "reconstruct", stream, grid, arguments)
 
     def copy_back(self, stream: AbstractStream) -> None:
         cp.cuda.runtime.memcpyAsync(
@@ -214,10 +225,6 @@ class CudaResidueKernels(AbstractResidueKernels):
     def _stride(self, tile: Tile) -> Any:
         """Entries of a tile of the matrix from one row to the next."""
         return tile.strides[0] // self._fmt.itemsize
-
-    def _launch(self, name: str, stream: AbstractStream, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        """Launch a kernel; CuPy passes a Python integer as 64 bits, which is what addresses, strides and rows of A are."""
-        self._functions[name](grid, (THREADS,), arguments, stream=cupy_stream(stream))
 
 
 def _strided(accumulator: Tile) -> tuple[Any, ...]:

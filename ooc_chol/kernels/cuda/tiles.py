@@ -17,6 +17,7 @@ from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.inverses import InvertedBlocks
+from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.cuda.residues import CudaResidueKernels
 from ooc_chol.kernels.cuda.solves import CudaSolveKernels
@@ -113,7 +114,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         self._n_streams = sizes.NATIVE_STREAMS if residues is None else sizes.RESIDUE_STREAMS
         self._device: Any = None
         self._blas = BlasHandle(())
-        self._check_finite: Any = None
+        self._check_finite: Kernel | None = None
         self._workspace = 0
         self._triangular: TriangularKernels | None = None
         self._inverses: InvertedBlocks | None = None
@@ -125,7 +126,10 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
     def bind(self, nb: int, workspace: int) -> None:
         """Create the cuBLAS handle and load the kernels, on the current device, with workspace at address ``workspace``."""
         self._device = cp.cuda.Device()
-        self._workspace, self._check_finite = workspace, load("tiles.cu").get_function("check_finite")
+        self._workspace, self._check_finite = (
+            workspace,
+            Kernel(load("tiles.cu").get_function("check_finite"), "qiiiq", (_THREADS,)),
+        )
         self._blas = BlasHandle([self._of_stream(number) for number in range(self._n_streams)])
         for number in range(self._n_streams):
             cp.cuda.runtime.memset(self._of_potrf(number), 0, sizes.potrf_workspace_bytes())  # its counters start at zero
@@ -178,9 +182,9 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         rows, cols = a_ij.shape
-        arguments = (a_ij.data.ptr, np.int32(rows), np.int32(cols), np.int32(lower), cuda_flags(flags).entry(packed))
+        assert self._check_finite is not None  # as the triangular kernels
         blocks = min(_MOST_BLOCKS, -(-a_ij.size // _THREADS))  # each takes entries a grid apart
-        self._check_finite((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
+        self._check_finite(stream, (blocks, 1), a_ij.data.ptr, rows, cols, lower, cuda_flags(flags).entry(packed))
 
     def create_flags(self, nt: int) -> CudaFlags:
         with self._bound_device():

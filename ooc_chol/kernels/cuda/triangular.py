@@ -6,15 +6,16 @@ processors, and each costs the enqueuing thread 10 to 15 microseconds (docs/lab-
 
 from __future__ import annotations
 
-from typing import Any, final
-
-import numpy as np
+from typing import final
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
-from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import compiled
 from ooc_chol.kernels.cuda.triangular_source import ROWS, SHARED_BYTES, THREADS, potrf_blocks, source
+
+#: Types of the kernels' arguments.
+_TYPES = {"potrf": "qiqqq", "trsm": "qiiqq", "invert_blocks": "qiq"}
 
 
 @final
@@ -23,11 +24,11 @@ class TriangularKernels:
 
     def __init__(self, *options: str) -> None:
         module = compiled(source(), *options)
-        self._functions: dict[str, Any] = {}
+        self._kernels: dict[str, Kernel] = {}
         for name, nbytes in SHARED_BYTES.items():
             function = module.get_function(name)
             function.max_dynamic_shared_size_bytes = nbytes
-            self._functions[name] = function
+            self._kernels[name] = Kernel(function, _TYPES[name], (THREADS,), shared_bytes=nbytes)
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, workspace: int, first_bad: int) -> None:
         """``A[k, k] -> L[k, k]``, its upper triangle zero.
@@ -36,18 +37,15 @@ class TriangularKernels:
         first block and at most 64.
         """
         n = a_kk.shape[0]
-        arguments = (a_kk.data.ptr, np.int32(n), workspace, workspace + sizes.potrf_inverses_bytes(), first_bad)
-        self._launch("potrf", stream, potrf_blocks(n), arguments)
+        arrived = workspace + sizes.potrf_inverses_bytes()
+        self._kernels["potrf"](stream, (potrf_blocks(n), 1), a_kk.data.ptr, n, workspace, arrived, first_bad)
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, inverses: int) -> None:
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, block column by block column, each refined once."""
         rows, n = a_ik.shape
-        self._launch("trsm", stream, -(-rows // ROWS), (a_ik.data.ptr, np.int32(rows), np.int32(n), l_kk.data.ptr, inverses))
+        self._kernels["trsm"](stream, (-(-rows // ROWS), 1), a_ik.data.ptr, rows, n, l_kk.data.ptr, inverses)
 
     def invert(self, stream: AbstractStream, l_kk: Tile, inverses: int) -> None:
         """Inverses of the diagonal blocks of ``L[k, k]``, order 64 each, one behind the other; the last may be padded."""
         n = l_kk.shape[0]
-        self._launch("invert_blocks", stream, -(-n // sizes.TRSM_BLOCK), (l_kk.data.ptr, np.int32(n), inverses))
-
-    def _launch(self, name: str, stream: AbstractStream, blocks: int, arguments: tuple[Any, ...]) -> None:
-        self._functions[name]((blocks,), (THREADS,), arguments, shared_mem=SHARED_BYTES[name], stream=cupy_stream(stream))
+        self._kernels["invert_blocks"](stream, (-(-n // sizes.TRSM_BLOCK), 1), l_kk.data.ptr, n, inverses)

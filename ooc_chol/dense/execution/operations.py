@@ -78,7 +78,7 @@ class AbstractOperations(ABC):
         self.decisions: NarrowDecisions | None = None  #: Of products in FP16; None where all are exact
         source, self._store, self._others = tiers["A"], tiers["L"], others
         assert isinstance(source, SourceTier)
-        self._source = source
+        self._source, self._tile_function = source, source.function_on(device.name)
         self._source_itemsize = source.source.bytes_per_entry
         self._arena = self._allocate(plan)
         self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
@@ -131,7 +131,7 @@ class AbstractOperations(ABC):
             return self._fetch_or_copy(work.place, index, stream)
         tile = self.tile(work.place, index)
         if step.kind is StepKind.GENERATE:
-            self._device.generate(stream, self._source.generate, self._grid.span(i), self._grid.span(j), tile)
+            self._device.generate(stream, self._tile_function, self._grid.span(i), self._grid.span(j), tile)
         else:
             self._device.copy_in(stream, self._source, index, tile)
         self._device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))

@@ -361,9 +361,15 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         return not self._aborted or self._on_device(tier, index) is not None or self._stored_in_place(tier, index) is not None
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
-        """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
-        with self.current(), cuda_stream(stream).stream as current:
-            function(rows, cols, tile, current)
+        """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there.
+
+        One that says that it takes the stream (``takes_stream``) is called as it is, while the device is current.
+        """
+        if getattr(function, "takes_stream", False):
+            function(rows, cols, tile, cuda_stream(stream).stream)
+        else:
+            with self.current(), cuda_stream(stream).stream as current:
+                function(rows, cols, tile, current)
         if self._aborted and self.error is not None:
             raise self.error  # nobody waited for a function that took long: what follows would use a device that is closed
 

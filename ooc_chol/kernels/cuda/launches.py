@@ -45,15 +45,17 @@ class Kernel:
         self._free: list[_Arguments] = []
 
     def __call__(self, stream: AbstractStream, grid: tuple[int, int], *arguments: Any) -> None:
-        """Enqueue a launch of ``grid`` blocks in x and y; the driver copies the arguments before it returns."""
-        free = self._free
-        held = free.pop() if free else self._arguments()
-        self._pack_into(held.memory, 0, *arguments)
-        self._launch(grid, cupy_stream(stream).ptr, held.address)
-        free.append(held)
+        """Enqueue a launch of ``grid`` blocks in x and y."""
+        self.launch(cupy_stream(stream).ptr, grid, arguments)
 
-    def _launch(self, grid: tuple[int, int], stream: int, arguments: int) -> None:
-        of_launch = self._pointer, *grid, 1, *self._shape, self._shared_bytes, stream, arguments, 0
+    def launch(self, stream: int, grid: tuple[int, int], arguments: tuple[Any, ...]) -> None:
+        """The same on the stream at an address; the driver copies the arguments before it returns."""
+        try:
+            held = self._free.pop()
+        except IndexError:  # all are in use by other threads
+            held = self._arguments()
+        self._pack_into(held.memory, 0, *arguments)
+        of_launch = self._pointer, *grid, 1, *self._shape, self._shared_bytes, stream, held.address, 0
         try:
             driver.launchKernel(*of_launch)
         except driver.CUDADriverError as error:
@@ -61,6 +63,7 @@ class Kernel:
                 raise
             cp.cuda.runtime.memGetInfo()  # gives the thread the device's context
             driver.launchKernel(*of_launch)
+        self._free.append(held)
 
     def _arguments(self) -> _Arguments:
         memory = ctypes.create_string_buffer(max(1, self._nbytes))

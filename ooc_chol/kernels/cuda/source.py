@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.display.prints import one_line
 from ooc_chol.interfaces import Tile
+
+if TYPE_CHECKING:
+    from ooc_chol.kernels.cuda.launches import Kernel
 
 _BLOCK = (32, 8)
 
@@ -18,11 +21,14 @@ _BLOCK = (32, 8)
 class CudaTileFunction:
     """A tile function that runs on CUDA devices; made by :func:`~ooc_chol.toolbox.cuda_source`, whose parameters it keeps."""
 
+    #: What tells a device that neither itself nor the stream need be current beyond that.
+    takes_stream = True
+
     def __init__(self, code: str, name: str, arguments: tuple[Any, ...]) -> None:
         self.code = code
         self.name = name
         self._arguments = arguments
-        self._ready: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._ready: dict[int, tuple[Kernel, Any]] = {}
 
     def __repr__(self) -> str:
         return one_line(self, {"name": self.name, "arguments": self._arguments})
@@ -42,16 +48,20 @@ class CudaTileFunction:
 
         self._prepared(cp.cuda.runtime.getDevice())
 
-    def _prepared(self, device: int) -> tuple[Any, tuple[Any, ...]]:
-        """The kernel, and its arguments on the current device, whose number is ``device``."""
+    def _prepared(self, device: int) -> tuple[Kernel, Any]:
+        """The kernel on the current device, whose number is ``device``, and what holds the arguments behind the fixed ones."""
         if (ready := self._ready.get(device)) is not None:
             return ready
         import cupy as cp
 
+        from ooc_chol.kernels.cuda.launches import Kernel
+
         kernel = cp.RawKernel(self.code, self.name, options=("--std=c++17",))
         kernel.compile()
-        arguments = tuple(cp.asarray(value) if isinstance(value, np.ndarray) else value for value in self._arguments)
-        return self._ready.setdefault(device, (kernel, arguments))
+        arrays = [cp.asarray(value) if isinstance(value, np.ndarray) else value for value in self._arguments]
+        given = [np.array(each) if isinstance(each, np.generic) else np.array(each.data.ptr) for each in arrays]
+        ready = Kernel(kernel, "qiiqq", _BLOCK, behind=[each.ctypes.data for each in given])
+        return self._ready.setdefault(device, (ready, (arrays, given)))
 
     def __call__(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Fill ``out`` with ``A[rows, cols]`` on ``stream``."""
@@ -60,11 +70,20 @@ class CudaTileFunction:
                 f"tile function {self.name} is CUDA source, but the tile is on the host; give from_function a host function and "
                 "this one as cuda="
             )
-        kernel, arguments = self._prepared(out.data.device_id)
+        kernel, _ = self._prepared(out.data.device_id)
         height, width = len(rows), len(cols)
-        # CuPy passes a Python integer as 64 bits.
-        fixed = out.data.ptr, np.int32(height), np.int32(width), rows.start, cols.start
-        kernel((-(-width // _BLOCK[0]), -(-height // _BLOCK[1])), _BLOCK, fixed + arguments, stream=stream)
+        grid = -(-width // _BLOCK[0]), -(-height // _BLOCK[1])
+        kernel.launch(_address(stream), grid, (out.data.ptr, height, width, rows.start, cols.start))
+
+
+def _address(stream: Any) -> int:
+    """Address of a stream of CuPy's, by default the current one."""
+    if stream is None:
+        import cupy as cp
+
+        stream = cp.cuda.get_current_stream()
+    address: int = stream.ptr
+    return address
 
 
 def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[Any]) -> CudaTileFunction:

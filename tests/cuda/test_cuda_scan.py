@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,15 +147,15 @@ def test_kernels_take_arguments_of_every_type_from_any_thread():
     with cp.cuda.Device(0):
         types = "q", "i", "64s", "2i", "q", "i"
         kernel = LaunchedKernel(compiled(text).get_function("told"), types, (4, 2), behind=[behind.ctypes.data])
-        stream, out = SimpleNamespace(stream=cp.cuda.Stream(non_blocking=True)), cp.zeros((40, 8, 8))
+        stream, out = cp.cuda.Stream(non_blocking=True), cp.zeros((40, 8, 8))
         cp.cuda.runtime.deviceSynchronize()
 
     def launch(number):
         wide = np.full(8, -number, np.int64).tobytes()
-        kernel(stream, (8, 8), out[number].data.ptr, number, wide, 3, number + 4, -(2**40) - number, -1)
+        kernel(stream.ptr, (8, 8), out[number].data.ptr, number, wide, 3, number + 4, -(2**40) - number, -1)
 
     with ThreadPoolExecutor(8) as threads:  # which have never called CUDA's runtime
         list(threads.map(launch, range(len(out))))
-    stream.stream.synchronize()
+    stream.synchronize()
     wanted = [[k, -k, k + 4, -(2**40) - k, -1, 1, 2, 8] for k in range(len(out))]
     assert (out.get() == np.array(wanted)[:, :, np.newaxis]).all()

@@ -44,10 +44,19 @@ class CudaNorms(AbstractTileNorms):
         self._mirror = mirror.view(np.float64).reshape(n_tiles, -1)
         self._device = cp.cuda.MemoryPointer(device_memory(self._size), 0)
         self._device.copy_from_host(mirror.ctypes.data, self._size)
+        self._is_used = bytearray(n_tiles)
 
     def row(self, packed: int) -> int:
         """Device address of the row of tile ``packed``."""
         return int(self._device.ptr) + _ROW_BYTES * packed
+
+    def cleared_row(self, stream: AbstractStream, packed: int) -> int:
+        """Device address of the row of tile ``packed``, for its kernels on ``stream``: zero as it was made, or cleared anew."""
+        row = self.row(packed)
+        if self._is_used[packed]:
+            _runtime.memsetAsync(row, 0, _ROW_BYTES, cupy_stream(stream).ptr)
+        self._is_used[packed] = True
+        return row
 
     def largest(self, packed: int) -> int:
         return self.row(packed) + 8 * _LARGEST
@@ -106,9 +115,7 @@ class FormatKernels:
 
         Two launches, three for a diagonal tile. The sums come in any order: they are no part of the factor's bits.
         """
-        address, row = l_ij.data.ptr, _cuda_norms(norms).row(index.packed)
-        _runtime.memsetAsync(row, 0, _ROW_BYTES, cupy_stream(stream).ptr)
-        entries = l_ij.size
+        address, row, entries = l_ij.data.ptr, _cuda_norms(norms).cleared_row(stream, index.packed), l_ij.size
         self._launch("largest_magnitude", stream, entries, address, entries, row + 8 * _LARGEST)
         self._launch(f"finish_{fmt.name}", stream, entries, address, entries, row)
         if index.is_diagonal:
@@ -159,7 +166,7 @@ class FormatKernels:
 
     def _launch(self, name: str, stream: AbstractStream, entries: int, *arguments: int) -> None:
         """Launch a kernel that goes through the entries of a tile."""
-        self._kernels[name](stream, (min(_MOST_BLOCKS, -(-entries // (_GROUP * _THREADS))), 1), *arguments)
+        self._kernels[name](cupy_stream(stream).ptr, (min(_MOST_BLOCKS, -(-entries // (_GROUP * _THREADS))), 1), *arguments)
 
 
 def _cuda_norms(norms: AbstractTileNorms) -> CudaNorms:

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple, final
 import cupy as cp
 from cupy_backends.cuda.api import driver
 
-from ooc_chol.interfaces import AbstractStream
-from ooc_chol.kernels.cuda.handles import cupy_stream
-
+_launch = driver.launchKernel
 #: ``CUDA_ERROR_INVALID_CONTEXT``: of a thread that CUDA's runtime has not met.
 _NO_CONTEXT = 201
 
@@ -37,32 +35,28 @@ class Kernel:
         self, function: Any, types: Sequence[str], block: tuple[int, ...], *, shared_bytes: int = 0, behind: Sequence[int] = ()
     ) -> None:
         self._function = function.kernel  # which keeps its module loaded
-        self._pointer, self._shape = int(self._function.ptr), (*block, 1, 1)[:3]
-        self._shared_bytes, self._behind = shared_bytes, tuple(behind)
+        self._pointer, self._behind = int(self._function.ptr), tuple(behind)
+        self._behind_grid = 1, *(*block, 1, 1)[:3], shared_bytes
         layout = Struct("".join(types))
         self._nbytes, self._pack_into = layout.size, layout.pack_into
         self._offsets = [calcsize("".join(types[: at + 1])) - calcsize(each) for at, each in enumerate(types)]
         self._free: list[_Arguments] = []
 
-    def __call__(self, stream: AbstractStream, grid: tuple[int, int], *arguments: Any) -> None:
-        """Enqueue a launch of ``grid`` blocks in x and y."""
-        self.launch(cupy_stream(stream).ptr, grid, arguments)
-
-    def launch(self, stream: int, grid: tuple[int, int], arguments: tuple[Any, ...]) -> None:
-        """The same on the stream at an address; the driver copies the arguments before it returns."""
+    def __call__(self, stream: int, grid: tuple[int, int], *arguments: Any) -> None:
+        """Enqueue a launch of ``grid`` blocks in x and y on the stream at an address; the driver copies the arguments at once."""
         try:
             held = self._free.pop()
         except IndexError:  # all are in use by other threads
             held = self._arguments()
-        self._pack_into(held.memory, 0, *arguments)
-        of_launch = self._pointer, *grid, 1, *self._shape, self._shared_bytes, stream, held.address, 0
+        self._pack_into(held[0], 0, *arguments)
+        of_launch = self._pointer, *grid, *self._behind_grid, stream, held[2], 0
         try:
-            driver.launchKernel(*of_launch)
+            _launch(*of_launch)
         except driver.CUDADriverError as error:
             if error.status != _NO_CONTEXT:
                 raise
             cp.cuda.runtime.memGetInfo()  # gives the thread the device's context
-            driver.launchKernel(*of_launch)
+            _launch(*of_launch)
         self._free.append(held)
 
     def _arguments(self) -> _Arguments:

@@ -11,6 +11,7 @@ import cupy as cp
 import numpy as np
 
 from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import compiled_for
 from ooc_chol.kernels.cuda.residue_source import (
@@ -57,8 +58,8 @@ class ResidueProducts:
         rounds = -(-blocks // (self._processors * max(1, _LONG_K // inner)))
         turns = -(-blocks // (self._processors * rounds))
         self._kernel(
-            stream, (-(-blocks // turns), 1), _map(left, _BY_ROWS), _map(right, _BY_COLUMNS), _map(sums, _BY_ROWS), self._moduli,
-            rows, cols, inner, planes, accumulates, lower, sums.data.ptr, row_bytes, plane_bytes,
+            cupy_stream(stream).ptr, (-(-blocks // turns), 1), _map(left, _BY_ROWS), _map(right, _BY_COLUMNS),
+            _map(sums, _BY_ROWS), self._moduli, rows, cols, inner, planes, accumulates, lower, sums.data.ptr, row_bytes, plane_bytes,
         )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ class CudaResidueKernels(AbstractResidueKernels):
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         count = a_bb.shape[0]
         arguments = a_bb.data.ptr, self._stride(a_bb), count, first, self._exponents, self._limits, self._flag
-        self._kernels["diagonal"](stream, (-(-count // THREADS), 1), *arguments)
+        self._kernels["diagonal"](cupy_stream(stream).ptr, (-(-count // THREADS), 1), *arguments)
 
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, fp16: Tile | None = None
@@ -161,8 +161,8 @@ class CudaResidueKernels(AbstractResidueKernels):
         is_aligned = is_aligned and (fp16_at | fp16_row) % 8 == 0
         beside = () if self._fmt.is_complex else (fp16_at, fp16_row // 2, entries.behind)
         self._kernels[entries.kernel](
-            stream, (len(rows), 1), entries.address, entries.stride, out_at, out_row, out_plane, cols, rows.start,
-            self._exponents, self._limits, self._sums, self._flag, is_first, is_aligned, *beside,
+            cupy_stream(stream).ptr, (len(rows), 1), entries.address, entries.stride, out_at, out_row, out_plane, cols,
+            rows.start, self._exponents, self._limits, self._sums, self._flag, is_first, is_aligned, *beside,
         )  # fmt: skip
 
     def product(
@@ -196,20 +196,20 @@ class CudaResidueKernels(AbstractResidueKernels):
         """Subtract in FP64."""
         grid = (-(-len(cols) // THREADS), min(len(rows), _MOST_GRID_ROWS))
         self._kernels["subtract_narrow"](
-            stream, grid, accumulator.data.ptr, accumulator.strides[1] // 4, a_ij.data.ptr, a_ij.strides[0] // 8,
+            cupy_stream(stream).ptr, grid, accumulator.data.ptr, accumulator.strides[1] // 4, a_ij.data.ptr, a_ij.strides[0] // 8,
             len(rows), len(cols), self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         _, rows, cols = accumulator.shape
         grid = (-(-cols // THREADS), min(rows, _MOST_GRID_ROWS))
-        self._kernels["fold"](stream, grid, *_strided(accumulator), rows, cols)
+        self._kernels["fold"](cupy_stream(stream).ptr, grid, *_strided(accumulator), rows, cols)
 
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         columns = THREADS * (1 if self._fmt.is_complex else RECONSTRUCT_COLUMNS)
         grid = (-(-len(cols) // columns), min(len(rows), _MOST_GRID_ROWS))
         self._kernels["reconstruct_folded" if accumulator.dtype == np.int8 else "reconstruct"](
-            stream, grid, *_strided(accumulator), a_ij.data.ptr, self._stride(a_ij), len(rows), len(cols),
+            cupy_stream(stream).ptr, grid, *_strided(accumulator), a_ij.data.ptr, self._stride(a_ij), len(rows), len(cols),
             self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
 

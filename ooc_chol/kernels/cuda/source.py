@@ -73,7 +73,7 @@ class CudaTileFunction:
         kernel, _ = self._prepared(out.data.device_id)
         height, width = len(rows), len(cols)
         grid = -(-width // _BLOCK[0]), -(-height // _BLOCK[1])
-        kernel.launch(_address(stream), grid, (out.data.ptr, height, width, rows.start, cols.start))
+        kernel(_address(stream), grid, out.data.ptr, height, width, rows.start, cols.start)
 
 
 def _address(stream: Any) -> int:

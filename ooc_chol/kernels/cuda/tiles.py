@@ -184,7 +184,9 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         rows, cols = a_ij.shape
         assert self._check_finite is not None  # as the triangular kernels
         blocks = min(_MOST_BLOCKS, -(-a_ij.size // _THREADS))  # each takes entries a grid apart
-        self._check_finite(stream, (blocks, 1), a_ij.data.ptr, rows, cols, lower, cuda_flags(flags).entry(packed))
+        self._check_finite(
+            cupy_stream(stream).ptr, (blocks, 1), a_ij.data.ptr, rows, cols, lower, cuda_flags(flags).entry(packed)
+        )
 
     def create_flags(self, nt: int) -> CudaFlags:
         with self._bound_device():

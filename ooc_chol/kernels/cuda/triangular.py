@@ -10,6 +10,7 @@ from typing import final
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import compiled
 from ooc_chol.kernels.cuda.triangular_source import ROWS, SHARED_BYTES, THREADS, potrf_blocks, source
@@ -38,14 +39,14 @@ class TriangularKernels:
         """
         n = a_kk.shape[0]
         arrived = workspace + sizes.potrf_inverses_bytes()
-        self._kernels["potrf"](stream, (potrf_blocks(n), 1), a_kk.data.ptr, n, workspace, arrived, first_bad)
+        self._kernels["potrf"](cupy_stream(stream).ptr, (potrf_blocks(n), 1), a_kk.data.ptr, n, workspace, arrived, first_bad)
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, inverses: int) -> None:
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, block column by block column, each refined once."""
         rows, n = a_ik.shape
-        self._kernels["trsm"](stream, (-(-rows // ROWS), 1), a_ik.data.ptr, rows, n, l_kk.data.ptr, inverses)
+        self._kernels["trsm"](cupy_stream(stream).ptr, (-(-rows // ROWS), 1), a_ik.data.ptr, rows, n, l_kk.data.ptr, inverses)
 
     def invert(self, stream: AbstractStream, l_kk: Tile, inverses: int) -> None:
         """Inverses of the diagonal blocks of ``L[k, k]``, order 64 each, one behind the other; the last may be padded."""
         n = l_kk.shape[0]
-        self._kernels["invert_blocks"](stream, (-(-n // sizes.TRSM_BLOCK), 1), l_kk.data.ptr, n, inverses)
+        self._kernels["invert_blocks"](cupy_stream(stream).ptr, (-(-n // sizes.TRSM_BLOCK), 1), l_kk.data.ptr, n, inverses)

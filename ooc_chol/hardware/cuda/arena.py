@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import cupy as cp
 
@@ -11,6 +11,35 @@ from ooc_chol.config import whole_pages
 from ooc_chol.formats import TYPES
 from ooc_chol.hardware.cuda.pools import device_memory
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, ArraySpec
+
+
+@final
+class Rectangle:
+    """The same rectangle of every plane of an array, with what kernels and copies ask of CuPy's arrays.
+
+    It is made and asked in a fraction of their time: a run makes thousands, in the thread that enqueues for all devices.
+    """
+
+    __slots__ = ("data", "dtype", "itemsize", "shape", "strides")
+    ndim = 3
+
+    def __init__(self, data: Any, dtype: Any, itemsize: int, shape: tuple[int, int, int], strides: tuple[int, int, int]) -> None:
+        self.data, self.dtype, self.itemsize, self.shape, self.strides = data, dtype, itemsize, shape, strides
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, planes: slice) -> Rectangle:
+        """Some of the planes."""
+        start, stop, _ = planes.indices(self.shape[0])
+        shape = stop - start, *self.shape[1:]
+        return Rectangle(self.data + start * self.strides[0], self.dtype, self.itemsize, shape, self.strides)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its entries."""
+        planes, rows, columns = self.shape
+        return self.itemsize * planes * rows * columns
 
 
 class CudaArena(AbstractArena):
@@ -34,7 +63,12 @@ class CudaArena(AbstractArena):
             behind + number * whole_pages(narrow_bytes) for number in range(NARROW_BUFFERS if narrow_bytes else 0)
         )
         self._tiles: dict[tuple[int, tuple[int, int], str], Any] = {}
-        self._parts: dict[tuple[int, tuple[int, int], tuple[int, int]], Any] = {}
+        self._parts: dict[tuple[int, tuple[int, int], tuple[int, int]], Rectangle] = {}
+        #: Arrays of planes, each as a whole.
+        self._wholes = [
+            Rectangle(view.data, view.dtype, view.itemsize, view.shape, view.strides) if view.ndim == 3 else None
+            for view in views
+        ]
 
     @staticmethod
     def bytes_for(
@@ -45,29 +79,32 @@ class CudaArena(AbstractArena):
         return whole_pages(nbytes) + NARROW_BUFFERS * whole_pages(narrow_bytes) if narrow_bytes else nbytes
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Any:
-        if dtype not in TYPES and dtype != "uint8":
-            raise ValueError(f"tiles in slots of CUDA devices are of {', '.join(TYPES)} or bytes, not of {dtype}")
         key = (slot, shape, dtype)
-        if key not in self._tiles:
+        found = self._tiles.get(key)
+        if found is None:
+            if dtype not in TYPES and dtype != "uint8":
+                raise ValueError(f"tiles in slots of CUDA devices are of {', '.join(TYPES)} or bytes, not of {dtype}")
             pointer = cp.cuda.MemoryPointer(self._memory, slot * self.slot_bytes)
-            self._tiles[key] = cp.ndarray(shape, dtype, pointer)
-        return self._tiles[key]
+            found = self._tiles[key] = cp.ndarray(shape, dtype, pointer)
+        return found
 
-    def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Any:
-        """The rectangle of every plane of an array; kept, and made by its address, in a third of the time of slicing."""
+    def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Rectangle:
+        """The rectangle of every plane of an array, which is kept."""
         key = (number, corner, shape)
         found = self._parts.get(key)
         if found is None:
-            array, (row, column) = self.arrays[number], corner
-            (planes, height, width), strides = array.shape, array.strides
+            whole, (row, column) = self._wholes[number], corner
+            assert whole is not None  # the array has planes
+            (planes, height, width), strides = whole.shape, whole.strides
             rows, columns = min(shape[0], height - row), min(shape[1], width - column)
-            start = array.data + (row * strides[1] + column * strides[2])
-            found = self._parts[key] = cp.ndarray((planes, rows, columns), array.dtype, start, strides)
+            start = whole.data + (row * strides[1] + column * strides[2])
+            found = self._parts[key] = Rectangle(start, whole.dtype, whole.itemsize, (planes, rows, columns), strides)
         return found
 
     def close(self) -> None:
         """Give the memory back once no tile is left."""
         self._tiles.clear()
         self._parts.clear()
+        self._wholes.clear()
         self.arrays = ()
         self._memory = None

@@ -59,7 +59,8 @@ class ResidueProducts:
         turns = -(-blocks // (self._processors * rounds))
         self._kernel(
             cupy_stream(stream).ptr, (-(-blocks // turns), 1), _map(left, _BY_ROWS), _map(right, _BY_COLUMNS),
-            _map(sums, _BY_ROWS), self._moduli, rows, cols, inner, planes, accumulates, lower, sums.data.ptr, row_bytes, plane_bytes,
+            _map(sums, _BY_ROWS), self._moduli, rows, cols, inner, planes, accumulates, lower, sums.data.ptr, row_bytes,
+            plane_bytes,
         )  # fmt: skip
 
 

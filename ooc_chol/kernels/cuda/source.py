@@ -60,8 +60,8 @@ class CudaTileFunction:
         kernel.compile()
         arrays = [cp.asarray(value) if isinstance(value, np.ndarray) else value for value in self._arguments]
         given = [np.array(each) if isinstance(each, np.generic) else np.array(each.data.ptr) for each in arrays]
-        ready = Kernel(kernel, "qiiqq", _BLOCK, behind=[each.ctypes.data for each in given])
-        return self._ready.setdefault(device, (ready, (arrays, given)))
+        launched = Kernel(kernel, "qiiqq", _BLOCK, behind=[each.ctypes.data for each in given])
+        return self._ready.setdefault(device, (launched, (arrays, given)))
 
     def __call__(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Fill ``out`` with ``A[rows, cols]`` on ``stream``."""

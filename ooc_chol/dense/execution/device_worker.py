@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,7 @@ class DeviceWorker:
         self.device = device
         self._grid: TileGrid = plan.grid
         self._program = plan.programs[number]
+        self._steps = self._program.steps
         self._precision = plan.precision
         self._pivots_before, self._has_last_pivot = plan.pivots_before, plan.window is None
         self._tiers = tiers
@@ -162,8 +164,8 @@ class DeviceWorker:
 
         What the driver refuses is an error that names it. This is the thread that feeds all devices: nothing is looked up twice.
         """
-        step = self._program.steps[position]
-        stream, events = self._streams[step.stream], self._events
+        step, events = self._steps[position], self._events
+        stream, kind = self._streams[step.stream], step.kind
         try:
             for earlier in step.waits:
                 stream.wait(events[earlier])
@@ -177,15 +179,15 @@ class DeviceWorker:
             if moved:
                 self._count(step, moved)
             if watch:
-                self._when_done(end, lambda: self._tell(StepDone(position)), position)
-            if step.kind is StepKind.WRITE:
+                self._when_done(end, partial(self._tell, StepDone(position)), position)
+            if kind is StepKind.WRITE:
                 self._progress.record(step.block, end)
                 if not self._is_ordered(step.block):  # else nobody asks, and each call back costs the enqueuing thread time
-                    self._when_done(end, lambda: self._progress.mark_durable(step.block), position)
+                    self._when_done(end, partial(self._progress.mark_durable, step.block), position)
             if step.announced:
                 self._progress.record(step_key(self.number, position), end)
         except self.device.driver_errors as error:
-            raise typed(error, [self.device], lambda: self._label(position)) from error
+            raise typed(error, [self.device], partial(self._label, position)) from error
 
     def _count(self, step: Step, moved: int) -> None:
         """Count the bytes that a step moves over its link, and those of a file."""

@@ -158,13 +158,14 @@ class AbstractOperations(ABC):
         """Fetch a tile of L from the store."""
 
     def _write(self, step: Step, work: Store, stream: AbstractStream) -> int:
-        tile = self.tile(work.place, step.tile)
-        largest = None if self.finisher is None else self.finisher.largest(step.tile)
-        self._device.copy_out(stream, tile, self._store, step.tile, largest=largest)
-        self._keep(work.place, step.tile, stream)
+        i, j = index = step.tile
+        tile = self.tile(work.place, index)
+        largest = None if self.finisher is None else self.finisher.largest(index)
+        self._device.copy_out(stream, tile, self._store, index, largest=largest)
+        self._keep(work.place, index, stream)
         if self.probed is not None:  # each tile leaves once, and keeps its place until then: nothing waits for this product
-            self.probed.add(stream, tile, range(step.tile[0], step.tile[0] + 1), step.tile[1])
-        return self._stored_bytes(step.tile)
+            self.probed.add(stream, tile, range(i, i + 1), j)
+        return self._stored_bytes(index)
 
     def _potrf(self, step: Step, work: Potrf, stream: AbstractStream) -> int:
         tile = self.tile(work.place, step.tile)
@@ -179,11 +180,11 @@ class AbstractOperations(ABC):
         """Enqueue the copies of all flags to the host."""
 
     def _trsm(self, step: Step, work: Trsm, stream: AbstractStream) -> int:
-        column = step.tile[1]
-        diagonal, tile = self.tile(work.diagonal, (column, column)), self.tile(work.place, step.tile)
+        _, column = index = step.tile
+        diagonal, tile = self.tile(work.diagonal, (column, column)), self.tile(work.place, index)
         self._device.kernels.trsm(stream, diagonal, tile, column)
         if self.finisher is not None:
-            self.finisher.finish(stream, tile, step.tile)
+            self.finisher.finish(stream, tile, index)
         return 0
 
     def _pull_tile(self, step: Step, work: Pull, stream: AbstractStream) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -50,11 +49,14 @@ def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
 
 def _runs(narrow: Sequence[bool]) -> Iterator[tuple[int, int, bool]]:
     """Runs of tile columns that are multiplied in one way; those in FP16 are short."""
-    start = 0
-    for is_narrow, group in groupby(narrow):
-        end = start + len([*group])
-        length = NARROW_TILES if is_narrow else end - start
-        yield from ((at, min(at + length, end), is_narrow) for at in range(start, end, length))
+    start, count = 0, len(narrow)
+    while start < count:
+        is_narrow = narrow[start]
+        stop = min(start + NARROW_TILES, count) if is_narrow else count
+        end = start + 1
+        while end < stop and narrow[end] == is_narrow:
+            end += 1
+        yield start, end, is_narrow
         start = end
 
 
@@ -65,7 +67,7 @@ class ResidueOperations(AbstractOperations):
     def _allocate(self, plan: Plan) -> Any:
         layout = plan.layout
         assert isinstance(layout, ResidueLayout)
-        self._nb, self._first_transit = layout.nb, layout.tiles
+        self._nb, self._first_transit, self._type_name = layout.nb, layout.tiles, plan.fmt.type_name
         self._has_fp16 = layout.has_fp16
         #: Whether columns of accumulators hold sums in residues, and in FP32, as of what is enqueued.
         self._begun, self._begun_narrow = ([bytearray(layout.width) for _ in range(layout.accumulators)] for _ in range(2))
@@ -103,14 +105,15 @@ class ResidueOperations(AbstractOperations):
         return 0
 
     def _convert(self, step: Step, work: Convert, stream: AbstractStream) -> int:
-        place = work.strip, work.column, self._grid.shape(*step.tile)
+        i, j = index = step.tile
+        place = work.strip, work.column, self._grid.shape(i, j)
         fp16 = self.fp16_strip(*place) if self._has_fp16 else None
-        rows, out = self._grid.span(step.tile[0]), self.strip(*place)
-        if self._is_stored(work.place, step.tile):
-            stored, fmt = self._stored(work.place, step.tile), self._store.format_of(step.tile)
+        rows, out = self._grid.span(i), self.strip(*place)
+        if self._is_stored(work.place, index):
+            stored, fmt = self._stored(work.place, index), self._store.format_of(index)
             self._residues.convert_stored(stream, stored, fmt, rows, out, is_first=work.is_first, fp16=fp16)
         else:
-            tile = self.tile(work.place, step.tile)
+            tile = self.tile(work.place, index)
             self._residues.convert(stream, tile, rows, out, is_first=work.is_first, fp16=fp16)
         return 0
 
@@ -144,12 +147,13 @@ class ResidueOperations(AbstractOperations):
         return 0
 
     def _reconstruct(self, step: Step, work: Reconstruct, stream: AbstractStream) -> int:
-        tile, place = self.tile(work.place, step.tile), (work.accumulator, work.column, self._grid.shape(*step.tile))
-        spans = self._grid.span(step.tile[0]), self._grid.span(step.tile[1])
-        if self._begun_narrow[work.accumulator][work.column]:
-            self._residues.subtract_narrow(stream, self._narrow_sums(*place), tile, *spans)
-        if self._begun[work.accumulator][work.column]:
-            self._residues.reconstruct(stream, self._sums(*place), tile, *spans)
+        i, j = index = step.tile
+        tile, grid, accumulator, column = self.tile(work.place, index), self._grid, work.accumulator, work.column
+        place, rows, columns = (accumulator, column, grid.shape(i, j)), grid.span(i), grid.span(j)
+        if self._begun_narrow[accumulator][column]:
+            self._residues.subtract_narrow(stream, self._narrow_sums(*place), tile, rows, columns)
+        if self._begun[accumulator][column]:
+            self._residues.reconstruct(stream, self._sums(*place), tile, rows, columns)
         return 0
 
     def _trsm(self, step: Step, work: Trsm, stream: AbstractStream) -> int:
@@ -191,7 +195,7 @@ class ResidueOperations(AbstractOperations):
 
     def tile(self, place: Place, index: Index) -> Tile:
         slot = place.slot + self._first_transit if place.pool is Pool.TRANSIT else place.slot
-        return self._arena.tile(slot, self._grid.shape(*index), self._fmt.type_name)
+        return self._arena.tile(slot, self._grid.shape(*index), self._type_name)
 
     def strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of ``shape`` from tile column ``column`` of strip ``slot`` on, of every modulus."""

@@ -181,11 +181,11 @@ class WorkerState:
             return actions
         steps, limit, watched = self._program.steps, self._window.limit, self._window.watched
         weights, turn = self._window.weights, self.next + self._turn
-        while self.next < len(steps):
-            if self.next == turn:
+        for position in range(self.next, len(steps)):
+            if position == turn:
                 self._paused = True
                 return [*actions, Pause()]
-            step = steps[self.next]
+            step = steps[position]
             if self._in_flight >= limit and self._awaits_report():
                 return actions
             if step.awaits:
@@ -197,10 +197,11 @@ class WorkerState:
                     return actions
                 self._ready.clear()
             if step.kind is StepKind.COMPUTE:
-                self._outstanding.append(self.next)
-                self._in_flight += weights[self.next]
-            actions.append(Enqueue(self.next, self.next in watched))
-            self.next += 1
+                self._outstanding.append(position)
+                self._in_flight += weights[position]
+            action: Enqueue = tuple.__new__(Enqueue, (position, position in watched))  # in half the time that its class takes
+            actions.append(action)
+            self.next = position + 1
         if not self._draining:
             self._draining = True
             self.status = WorkerStatus.DRAINING

@@ -17,12 +17,16 @@ Invert: TypeAlias = Callable[[AbstractStream, Tile, int], None]
 
 
 class _Place:
-    """Memory for one tile's inverses: whose they are, and events behind their making and behind the last use by each stream."""
+    """Memory for one tile's inverses: whose they are, and events behind their making and behind the last use by each stream.
+
+    Streams that follow are behind the making already.
+    """
 
     def __init__(self, address: int) -> None:
         self.address = address
         self.column: int | None = None
         self.maker = 0
+        self.following: set[int] = set()
         self.made: Any = cp.cuda.Event(disable_timing=True)
         self.used: dict[int, Any] = {}
 
@@ -44,10 +48,11 @@ class InvertedBlocks:
         place, pointer = self._place(k), cupy_stream(stream).ptr
         if place.column != k:
             self._make(stream, place, l_kk)
-            place.column, place.maker = k, pointer
+            place.column, place.maker, place.following = k, pointer, {pointer}
             place.made.record(cupy_stream(stream))
-        elif place.maker != pointer:
+        elif pointer not in place.following:
             cupy_stream(stream).wait_event(place.made)
+            place.following.add(pointer)
         return place.address
 
     def used(self, stream: AbstractStream, k: int) -> None:

@@ -35,12 +35,13 @@ class _Place:
 class InvertedBlocks:
     """Inverses of the diagonal blocks of diagonal tiles; those of tile ``(k, k)`` lie in place ``k mod 24``.
 
-    Streams wait for each other here by events, whatever else orders them: (1) who uses inverses waits for who made them; (2) who
-    makes those of another column in the same place waits for all who used the old ones.
+    Streams wait for each other here by events: (1) who uses inverses waits for who made them; (2) who makes those of another
+    column in the same place waits for all who used the old ones, unless ``reuse_is_planned``: programs through residues have
+    these places as slots, and wait for who reads a slot before they write it.
     """
 
-    def __init__(self, invert: Invert, nb: int, address: int) -> None:
-        self._invert = invert
+    def __init__(self, invert: Invert, nb: int, address: int, *, reuse_is_planned: bool = False) -> None:
+        self._invert, self._reuse_is_planned = invert, reuse_is_planned
         self._places = [_Place(address + number * sizes.inverse_bytes(nb)) for number in range(INVERSES)]
 
     def of(self, stream: AbstractStream, l_kk: Tile, k: int) -> int:
@@ -57,6 +58,8 @@ class InvertedBlocks:
 
     def used(self, stream: AbstractStream, k: int) -> None:
         """Note that the work on ``stream`` so far uses the inverses of column ``k``."""
+        if self._reuse_is_planned:
+            return
         place, pointer = self._place(k), cupy_stream(stream).ptr
         if pointer not in place.used:
             place.used[pointer] = cp.cuda.Event(disable_timing=True)

@@ -135,7 +135,8 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
             cp.cuda.runtime.memset(self._of_potrf(number), 0, sizes.potrf_workspace_bytes())  # its counters start at zero
         wait_for_device()  # the streams of a run do not wait for the default stream
         self._triangular = TriangularKernels()
-        self._inverses = InvertedBlocks(self._triangular.invert, nb, self._of_stream(self._n_streams))
+        inverses, is_planned = self._of_stream(self._n_streams), self.residues is not None
+        self._inverses = InvertedBlocks(self._triangular.invert, nb, inverses, reuse_is_planned=is_planned)
         if self.residues is not None:
             self.residues.bind(self._blas)
 

@@ -219,6 +219,7 @@ def _measure(
     """Make or read the tiles of one device, and measure and multiply them, up to a stack at each ``next``."""
     (arena, streams, share), (measure, products) = parts, uses
     track.resident_bytes = arena.n_slots * arena.slot_bytes
+    function = source.function_on(device.name)
     for at, stack in enumerate(share):
         number = at % STREAMS
         first = TileIndex(stack.rows[0], stack.column)
@@ -227,7 +228,7 @@ def _measure(
         block = arena.tile(number, (len(rows), grid.size(stack.column)))
         begun = track.now(stream)
         if source.source.bytes_per_entry == 0:
-            device.generate(stream, source.generate, rows, grid.span(stack.column), block)
+            device.generate(stream, function, rows, grid.span(stack.column), block)
             track.ran("generate", first, name, (begun, track.now(stream)))
         else:
             device.copy_in(stream, source, first, block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 import cupy as cp
 import numpy as np
@@ -98,13 +98,13 @@ class FormatKernels:
 
     def __init__(self) -> None:
         module = load("formats.cu")
-        names = ["largest_sums", "largest_of_stack", "measure_stack"]
-        self._functions: dict[str, Any] = {name: module.get_function(name) for name in names}
-        types = {"largest_magnitude": "qqq", **{f"finish_{name}": "qqq" for name in FORMATS}}
+        types = {"largest_magnitude": "qqq", "largest_of_stack": "qqqqqq", "measure_stack": "qqqqqq"}
+        types |= {f"finish_{name}": "qqq" for name in FORMATS}
         for name in FORMATS:
             if name != FP64.name:
                 types |= {f"encode_{name}": "qqqqq", f"widen_{name}": "qqqq"}
         self._kernels = {name: Kernel(module.get_function(name), each, (_THREADS,)) for name, each in types.items()}
+        self._largest_sums = Kernel(module.get_function("largest_sums"), "qiiq", _SUM_BLOCK)
         self._largest = device_memory(8 * _ENCODING_STREAMS)
         self._of_stream: dict[int, int] = {}
 
@@ -121,8 +121,7 @@ class FormatKernels:
         if index.is_diagonal:
             rows, columns = l_ij.shape
             grid = max(-(-rows // _SUM_BLOCK[1]), -(-columns // _SUM_BLOCK[0])), 2
-            arguments = (address, np.int32(rows), np.int32(columns), row)
-            self._functions["largest_sums"](grid, _SUM_BLOCK, arguments, stream=cupy_stream(stream))
+            self._largest_sums(cupy_stream(stream).ptr, grid, address, rows, columns, row)
 
     def measure_stack(self, stream: AbstractStream, tiles: Tile, height: int, norms: CudaNorms, first: tuple[int, int]) -> None:
         """Measure tiles of ``height`` rows or, the last one, fewer: one below the other from tile ``first`` on, their norms zero.
@@ -133,7 +132,7 @@ class FormatKernels:
         grid = min(_MOST_BLOCKS, -(-height * columns // (_GROUP * _THREADS))), -(-rows // height)
         arguments = tiles.data.ptr, height * columns, rows * columns, norms.row(0), *first
         for name in ("largest_of_stack", "measure_stack"):
-            self._functions[name](grid, (_THREADS,), arguments, stream=cupy_stream(stream))
+            self._kernels[name](cupy_stream(stream).ptr, grid, *arguments)
 
     def encode(
         self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int, *, largest: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 import cupy as cp
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces import AbstractSurvey
 from ooc_chol.precision.norms import sample_starts
@@ -31,7 +32,8 @@ class CudaSurvey(AbstractSurvey):
 
     def __init__(self, formats: FormatKernels, grid: TileGrid, step: int | None) -> None:
         module = load("survey.cu")
-        self._mirror_lower, self._sample_tile = module.get_function("mirror_lower"), module.get_function("sample_tile")
+        self._mirror_lower = Kernel(module.get_function("mirror_lower"), "qiq", _BLOCK)
+        self._sample_tile = Kernel(module.get_function("sample_tile"), "qiiiiqi", _BLOCK)
         self._formats, self._grid, self._step = formats, grid, step
         self._norms = CudaNorms(grid.n_tiles)
         self._diagonal = cp.zeros(grid.n)
@@ -47,7 +49,7 @@ class CudaSurvey(AbstractSurvey):
         if first == column:
             squares = -(-len(tiles) // _SQUARE)
             address = self._diagonal.data.ptr + 8 * self._grid.start(first)
-            self._launch(self._mirror_lower, (squares, squares), stream, (tiles.data.ptr, np.int32(len(tiles)), address))
+            self._mirror_lower(cupy_stream(stream).ptr, (squares, squares), tiles.data.ptr, len(tiles), address)
         if self._step is not None:
             # Every so many rows of all tiles together are those of each where a tile has a multiple of so many.
             whole = [rows] if nb % self._step == 0 else [range(i, i + 1) for i in rows]
@@ -59,9 +61,9 @@ class CudaSurvey(AbstractSurvey):
         top, bottom, left, right = (int(self._starts[at]) for at in (rows[0], rows[-1] + 1, column, column + 1))
         count, columns, order = bottom - top, right - left, len(self._sample)
         target = self._sample.ctypes.data + 8 * (top * order + left)
-        sizes = np.int32(tiles.shape[1]), np.int32(step), np.int32(count), np.int32(columns)
         blocks = -(-columns // _BLOCK[0]), -(-count // _BLOCK[1])
-        self._launch(self._sample_tile, blocks, stream, (tiles.data.ptr, *sizes, target, np.int32(order)))
+        sizes = tiles.shape[1], step, count, columns
+        self._sample_tile(cupy_stream(stream).ptr, blocks, tiles.data.ptr, *sizes, target, order)
 
     def norms(self) -> NDArray[np.float64]:
         return self._norms.values()[:, 0]
@@ -74,6 +76,3 @@ class CudaSurvey(AbstractSurvey):
 
     def sample(self) -> NDArray[np.float64]:
         return self._sample
-
-    def _launch(self, kernel: Any, blocks: tuple[int, int], stream: AbstractStream, arguments: tuple[Any, ...]) -> None:
-        kernel(blocks, _BLOCK, arguments, stream=cupy_stream(stream))

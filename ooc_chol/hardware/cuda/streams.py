@@ -16,6 +16,7 @@ from ooc_chol.process.threads import OwnThread, start, wait_out
 Callback: TypeAlias = Callable[[BaseException | None], None]
 #: The word of ``cudaEventQuery`` for what is still to come; any other one is zero, or an error.
 _NOT_READY = 600
+_record, _wait_event = cp.cuda.runtime.eventRecord, cp.cuda.runtime.streamWaitEvent
 
 
 class StreamOwner(Protocol):
@@ -64,6 +65,7 @@ class CudaStream(AbstractStream):
         self.name = name
         with owner.current():
             self.stream = cp.cuda.Stream(non_blocking=True, priority=priority)
+        self._address = self.stream.ptr
         #: Events and what to call, or instead of both what ends the watcher: a reference to a stream that is gone.
         self._watched: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._watcher: OwnThread | None = None
@@ -71,13 +73,13 @@ class CudaStream(AbstractStream):
     def wait(self, event: AbstractEvent) -> None:
         if type(event) is not DeviceEvent:
             raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
-        self.stream.wait_event(event.event)
+        _wait_event(self._address, event.event.ptr)
 
     def record(self) -> DeviceEvent:
         """Record a new event; its device is current."""
         spare = self._owner.spare_events
         event = spare.pop() if spare else timed_event()
-        event.record(self.stream)
+        _record(event.ptr, self._address)
         return DeviceEvent(self._owner, self, event)
 
     def synchronize(self) -> None:

@@ -13,8 +13,8 @@ from ooc_chol.precision.measured_products import MeasuredProducts
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.panels import Panel
 
-#: Rows below one that are decided with it where their norms are there.
-_BESIDE = 16
+#: Rows below one that are decided with it where their norms are there: four times as many take twice as long.
+_BESIDE = 64
 
 
 @final

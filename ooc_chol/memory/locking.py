@@ -150,6 +150,9 @@ class PieceLocks(AbstractLocking):
 
     def _between(self, low: int, high: int) -> Sequence[Piece]:
         """The pieces of all bytes between two addresses; none where some of them are in no piece."""
+        number = bisect_right(self._pieces, low, key=_LOW) - 1
+        if number >= 0 and low < high <= self._pieces[number].high:  # as nearly always
+            return self._pieces[number : number + 1]
         numbers = self._numbers(low, high)
         pieces = self._pieces[numbers.start : numbers.stop]
         is_whole = pieces and pieces[0].low <= low and high <= pieces[-1].high

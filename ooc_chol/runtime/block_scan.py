@@ -112,26 +112,33 @@ class BlockScan(Generic[KeyT]):
             self._leave()
             raise
 
-    def over(self, order: Sequence[KeyT], flops: Callable[[KeyT], int] | None = None) -> Generator[tuple[KeyT, Tile], None, None]:
+    def over(
+        self,
+        order: Sequence[KeyT],
+        flops: Callable[[KeyT], int] | None = None,
+        on: tuple[AbstractStream, str] | None = None,
+    ) -> Generator[tuple[KeyT, Tile], None, None]:
         """Yield blocks in order; what the caller enqueues on the computing stream until it asks for the next one uses the block.
 
-        Raises ``ScheduleError``: :meth:`run_ahead` announced another order, or a block is to be copied and the ring has no slot.
+        The computing stream is that of the scan unless ``on`` gives another with its name. Raises ``ScheduleError``:
+        :meth:`run_ahead` announced another order, or a block is to be copied and the ring has no slot.
         """
         ready, self._announced, is_over = self._begin(order), (), False
+        computing, computes = on or (self._computing, self._computes)
         try:
             for key in order:
                 if ready < len(order):
                     ready = self._bring_ahead(order, ready)
-                tile, copy = self._take(key)
-                begun = self._track.now(self._computing)
+                tile, copy = self._take(key, computing)
+                begun = self._track.now(computing)
                 yield key, tile
                 step = None
                 if begun is not None:
-                    span, count = (begun, self._track.now(self._computing)), 0 if flops is None else flops(key)
+                    span, count = (begun, self._track.now(computing)), 0 if flops is None else flops(key)
                     after = None if copy is None else copy.step
-                    step = self._track.ran("compute", key, self._computes, span, flops=count, after=after)
+                    step = self._track.ran("compute", key, computes, span, flops=count, after=after)
                 if copy is not None and copy.slot is not None:
-                    self._used[copy.slot] = self._computing.record(), step
+                    self._used[copy.slot] = computing.record(), step
                     self._taken -= 1
             is_over = True
         finally:
@@ -197,11 +204,11 @@ class BlockScan(Generic[KeyT]):
         if slot is None:
             self._kept[key] = tile
 
-    def _take(self, key: KeyT) -> tuple[Tile, _Copy | None]:
+    def _take(self, key: KeyT, computing: AbstractStream) -> tuple[Tile, _Copy | None]:
         """A block that the computing stream may use from now on, and the copy that was made for it."""
         if self._coming and self._coming[0].key == key:
             copy = self._coming.popleft()
-            self._computing.wait(copy.done)
+            computing.wait(copy.done)
             return copy.tile, copy
         if (tile := self._kept.get(key)) is None:
             tile = self._scanned.in_place(key)

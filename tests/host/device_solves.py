@@ -43,11 +43,17 @@ class DealtStore(MemoryStore):
     devices = ("host:0", "host:1")
 
     def tile_on(self, device, index):
-        return self.view(index) if device == self.devices[index[0] // 2 % 2] else None
+        return self.view(index) if device == self.devices[index[0] // 2 % len(self.devices)] else None
+
+
+class PlacedStore(DealtStore):
+    """A store that lies on one device."""
+
+    devices = ("host:0",)
 
 
 #: Where solves on devices find L.
-PLACES = STORES | {"dealt": lambda grid, folder: DealtStore(grid)}
+PLACES = STORES | {"dealt": lambda grid, folder: DealtStore(grid), "placed": lambda grid, folder: PlacedStore(grid)}
 
 #: Orders, tile orders and columns that fit beside the tiles in transit; ragged last tiles and one tile among them.
 SHAPES = [(200, 32, 200), (200, 32, 7), (45, 64, 45), (1, 8, 1), (130, 64, 50), (200, 16, 20)]

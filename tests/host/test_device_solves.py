@@ -29,7 +29,16 @@ from tests.host.device_solves import (
 )
 from tests.host.stored_factors import STORES, random_spd
 from tests.host.turns import in_turn
-from tests.inside.dense import FileStore, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on_each, solve
+from tests.inside.dense import (
+    FileStore,
+    device_sweeps,
+    half_solve_sums,
+    inverse_diagonal,
+    inverse_traces,
+    multiply_on_each,
+    solve,
+    solve_there_and_back,
+)
 from tests.inside.dense import symmetric as symmetric_products
 from tests.inside.process import team
 from tests.inside.runtime import Pass
@@ -62,6 +71,23 @@ def test_sums_over_half_solves_on_a_device(kind, shape, tmp_path, small_teams):
 @pytest.mark.parametrize(("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file", "dealt"]))
 def test_several_devices_solve_to_the_bits_of_one(kind, count, shape, tmp_path, small_teams):
     check_team([f"host:{number}" for number in range(count)], kind, shape, tmp_path)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_streams_of_one_device_solve_to_the_bits_of_one(shape, tmp_path, monkeypatch):
+    n, nb, columns = shape
+    _, store = stored("placed", n, nb, tmp_path)
+    solver, b, answers = device_solver(DEVICE, budget_for(DEVICE, store, columns + 8)), np.ones((n, columns + 3)), []
+    for least_bytes, streams in ((1 << 40, 1), (0, 4)):
+        monkeypatch.setattr(device_sweeps, "TEAM_BYTES", least_bytes)
+        both, half, back, run = b.copy(), b[:, :1].copy(), b[:, : min(4, columns)].copy(), Pass("", is_traced=True)
+        solve(solver, store, both, transposed=(False, True), run=run)
+        solve_there_and_back(solver, store, half, back, Pass(""))
+        used = {record.stream for record in run.tracks[0].records(0) if record.kind == "compute"}
+        assert len(used) == min(streams, store.grid.nt)
+        answers.append((both, half, back))
+    for one, other in zip(*answers, strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_a_forward_solve_copies_no_tile_of_an_l_that_lies_on_the_devices(tmp_path, small_teams):

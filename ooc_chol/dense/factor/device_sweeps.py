@@ -16,8 +16,9 @@ from ooc_chol.dense.passes import COMPUTES, COPIES, track_of_l
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import BudgetError
-from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, AbstractStream, Tile, TileFunction
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, AbstractStream, ArraySpec, Tile, TileFunction
 from ooc_chol.kernels.interfaces import AbstractSolveKernels, TileDevice
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
 from ooc_chol.runtime.passes import Pass, Track, device_for_a_pass, finish
@@ -31,6 +32,8 @@ IN_TRANSIT = 4
 LEAST_COLUMNS, LEAST_BYTES = 32, 4 << 30
 #: Bytes of L from which on several devices are worth their opening: 20 ms of one link.
 TEAM_BYTES = 1 << 30
+#: Streams for whose products the kernels of any device have workspace.
+_WITH_WORKSPACE = 2
 #: Arrays of a pass.
 _MOST_ARRAYS = 6
 
@@ -131,8 +134,11 @@ class DeviceSweeps(AbstractTeamSweeps):
         self.grid, self.block_rows, self.device = store.grid, store.grid.size(0), device.name
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums, self._checks = needs.arrays, needs.sums, needs.checks
+        self._most_streams = needs.streams
         self._streams = ScanStreams.of(device, COMPUTES, COPIES)
         self._stream = self._streams.computing  # of what is enqueued now
+        self._turn = self._stream, COMPUTES  # with its name in a trace
+        self._turns = [self._turn]
         self._beside: AbstractStream | None = None
         # which tile is kept first, second, and so on; the last in stored order where none is given
         self._ranks = {} if store.devices else ranks
@@ -170,19 +176,37 @@ class DeviceSweeps(AbstractTeamSweeps):
             raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
         nbytes = slot_bytes_of(grid, self._store.fmt)
         wanted = grid.n_tiles if self._ranks is None else len(self._ranks)
-        n_held = min(wanted, (self._budget_bytes - fixed) // nbytes)
+        lent = self._workspaces(self._budget_bytes - fixed)
+        n_held = min(wanted, (self._budget_bytes - fixed - sum(spec.nbytes for spec in lent)) // nbytes)
+        specs += lent
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
-        entries, *others = arena.arrays
+        entries, *others = arena.arrays[: len(specs) - len(lent)]
         tiles_of_l = _Tiles(self._device, self._store, arena, self._ranks)
         scan = BlockScan(self._device, tiles_of_l, slots=IN_TRANSIT, streams=self._streams, track=self._track)
         self._room = _Room(entries, tuple(others[: len(scratch)]), self._device.kernels.create_solves(), scan)
+        self._add_streams(arena.arrays[len(specs) - len(lent) :])
         there = iter(others[len(scratch) :])
         tiles = tuple(next(there) if array.size else array for array in self._arrays)
         for array, tile in zip(self._arrays, tiles, strict=True):
             if array.size:
                 copy_columns_in(self._device, self._stream, array, tile, slot_bytes=nbytes)
         return tiles
+
+    def _workspaces(self, spare_bytes: int) -> list[ArraySpec]:
+        """Workspaces for more streams than the kernels have some for, as many as there is room for."""
+        nbytes = kind_of(self.device).product_workspace_bytes
+        count = max(0, self._most_streams - _WITH_WORKSPACE)
+        fitting = count if nbytes == 0 else min(count, max(0, spare_bytes // whole_pages(nbytes)))
+        return [*vector_arrays((nbytes // 8,), fitting)]
+
+    def _add_streams(self, workspaces: Sequence[Tile]) -> None:
+        """More streams that compute, of which all but the first use workspaces that are lent."""
+        for number in range(1, min(self._most_streams, _WITH_WORKSPACE + len(workspaces))):
+            name = f"{COMPUTES} {number}"
+            self._turns.append((self._device.create_stream(name), name))
+            if number >= _WITH_WORKSPACE:
+                self._kernels.lend(self._turns[-1][0], workspaces[number - _WITH_WORKSPACE])
 
     def close(self) -> None:
         """Let go of the device's memory, which would outlive it in the traceback of an error."""
@@ -211,7 +235,7 @@ class DeviceSweeps(AbstractTeamSweeps):
         def flops(index: TileIndex) -> int:
             return (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns * self._store.fmt.flops_factor
 
-        return self._allocated.scan.over(order, flops)
+        return self._allocated.scan.over(order, flops, self._turn)
 
     def each(self, parts: Sequence[Part]) -> Iterator[Part]:
         """In two streams by turns: the end of one call, which leaves a part of the device idle, is filled by the next."""
@@ -252,11 +276,23 @@ class DeviceSweeps(AbstractTeamSweeps):
     def bring_rows(self, x: NDArray[Any], part: Tile) -> None:
         copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes_of(self.grid, self._store.fmt))
 
+    def turn_to(self, number: int) -> int:
+        number %= len(self._turns)
+        self._turn = self._turns[number]
+        self._stream = self._turn[0]
+        return number
+
     def wait(self, event: AbstractEvent) -> None:
         self._stream.wait(event)
 
     def record(self) -> AbstractEvent:
         return self._stream.record()
+
+    def copy(self, source: Tile, part: Tile) -> None:
+        self._device.copy_between(self._stream, source, part)
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
 
     def current(self) -> AbstractContextManager[object]:
         return self._device.current()
@@ -318,7 +354,7 @@ class DeviceSweeps(AbstractTeamSweeps):
         return [line.reshape(-1, step)[: len(sums.matrices)] for line in found[: len(blocks)]]
 
     def finish(self) -> None:
-        finish(self._device, [self._stream, self._streams.copying])
+        finish(self._device, [*(stream for stream, _ in self._turns), self._streams.copying])
         self._track.settle()
 
 
@@ -351,6 +387,10 @@ class DeviceSolver(AbstractTeamSolver):
     def team_for(self, store: AbstractStore) -> Sequence[DeviceSolver]:
         """All devices that factored, where there are several and L is neither small nor on one of them alone."""
         return self.team if len(self.team) > 1 and _bytes_of(store) >= TEAM_BYTES and len(store.devices) != 1 else ()
+
+    def sweepers_for(self, store: AbstractStore) -> Sequence[DeviceSolver]:
+        """As :meth:`team_for`, and this one where all of L lies on one device, unless it is small."""
+        return (self,) if len(store.devices) == 1 and _bytes_of(store) >= TEAM_BYTES else self.team_for(store)
 
     @contextmanager
     def opened(

@@ -81,7 +81,7 @@ def solve(
     Higham (2002), Thm 8.5.
     """
     m, arrays = x.shape[1], (x,) if left is None else (x, left)
-    if team := solver.team_for(store):
+    if team := solver.sweepers_for(store):
         with opened_team(team, store, run, arrays, checks=left is not None) as devices:
             width = min(m, devices.columns_that_fit())
             devices.allocate(width)
@@ -107,7 +107,7 @@ def solve_there_and_back(solver: AbstractSolver, store: AbstractStore, y: NDArra
 
     L is read twice, but for the tiles that the devices keep from the first solve; more often where not all columns fit.
     """
-    team = solver.team_for(store)
+    team = solver.sweepers_for(store)
     if not (_team_there_and_back(team, store, y, x, run) if team else _there_and_back(solver, store, y, x, run)):
         solve(solver, store, y, transposed=(False,), run=run)
         x[:, : y.shape[1]] = y
@@ -117,7 +117,7 @@ def solve_there_and_back(solver: AbstractSolver, store: AbstractStore, y: NDArra
 def _team_there_and_back(
     team: Sequence[AbstractTeamSolver], store: AbstractStore, y: NDArray[Any], x: NDArray[Any], run: Pass
 ) -> bool:
-    """On several devices; False where they have no room for all columns."""
+    """On several devices or streams; False where they have no room for all columns."""
     with opened_team(team, store, run, [y, x]) as devices:
         if devices.columns_that_fit() < x.shape[1]:
             return False

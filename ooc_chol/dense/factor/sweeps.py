@@ -34,6 +34,7 @@ class Needs(NamedTuple):
     locked: tuple[NDArray[Any], ...] = ()
     sums: PanelSums | None = None
     checks: bool = False  #: Whether solves say what they leave of right-hand sides
+    streams: int = 1  #: Most streams of a device that compute at once
 
 
 class Left(NamedTuple):
@@ -179,6 +180,10 @@ class AbstractSolver(ABC):
         """The solvers of all devices that share a call, where there are several."""
         return ()
 
+    def sweepers_for(self, store: AbstractStore) -> Sequence[AbstractTeamSolver]:
+        """As :meth:`team_for`, for solves: also the one on whose device all of L lies, several streams of which share them."""
+        return self.team_for(store)
+
 
 class AbstractTeamSweeps(AbstractSweeps):
     """Sweeps of one device of several that solve together."""
@@ -194,12 +199,24 @@ class AbstractTeamSweeps(AbstractSweeps):
         """Copy rows of a host array to rows that lie on the device."""
 
     @abstractmethod
+    def turn_to(self, number: int) -> int:
+        """Enqueue on another of the device's streams from now on, by turns; returns which one it is."""
+
+    @abstractmethod
     def wait(self, event: AbstractEvent) -> None:
-        """Hold back all that follows until an event of another device is complete."""
+        """Hold back all that follows on this stream until an event is complete."""
 
     @abstractmethod
     def record(self) -> AbstractEvent:
-        """Record an event behind all that was enqueued."""
+        """Record an event behind all that was enqueued on this stream."""
+
+    @abstractmethod
+    def copy(self, source: Tile, part: Tile) -> None:
+        """Copy rows that lie on another device to rows that lie here."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until nothing runs any more, whatever became of it."""
 
     @abstractmethod
     def current(self) -> AbstractContextManager[object]:

@@ -1,15 +1,16 @@
-"""Triangular solves on several devices: each reads its part of L over its own link, and solutions pass through host memory.
+"""Triangular solves on several devices, or several streams of one: each reads its part of L, and takes solutions from the others.
 
 ``L y = x`` deals tile rows, ``L.T y = x`` tile columns: block k of the solution belongs to device ``k % g``, or to the one on
-which tile row k of L lies. It reads only its own row or column. Of what it needs from others the newest block comes last, so that
-all devices stay busy; the order of subtractions, and so every bit, is that of one device.
+which tile row k of L lies. It reads only its own row or column. Of what it needs from others the newest block comes last, and a
+device's blocks take turns in its streams, so that products of some, which leave most of a GPU idle, run while another waits for
+its turn; the order of subtractions, and so every bit, is that of one device and one stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from numpy.typing import NDArray
 
@@ -20,6 +21,8 @@ from ooc_chol.runtime.passes import Pass, on_each_device
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 _Result = TypeVar("_Result")
+#: Streams of each device that take its blocks in turn: a product of some columns occupies a quarter of a GPU.
+STREAMS = 4
 
 
 @final
@@ -45,9 +48,9 @@ class TeamSweeps:
         nt = len(self._owners)
         order = range(nt - 1, -1, -1) if transposed else range(nt)
         parts = [_Part(member, x) for member in self._members]
-        final: dict[int, AbstractEvent] = {}
+        solved: dict[int, _Block] = {}
         for k in order:
-            final[k] = parts[self._owners[k]].solve_block(k, final, transposed=transposed, left=left)
+            solved[k] = parts[self._owners[k]].solve_block(k, solved, transposed=transposed, left=left)
         for member in self._members:
             with member.current():
                 member.finish()
@@ -59,40 +62,58 @@ def _owner(store: AbstractStore, k: int, members: Sequence[AbstractTeamSweeps]) 
     return next(here, k % len(members))
 
 
+class _Block(NamedTuple):
+    """A block of the solution on a device."""
+
+    rows: Tile
+    there: AbstractEvent  #: Behind what makes it final there, or brings it
+
+
 class _Part:
     """Right-hand sides on one device: its own blocks, and those of others that have come."""
 
     def __init__(self, member: AbstractTeamSweeps, x: NDArray[Any]) -> None:
         self._member, self._x = member, x
-        self._there: dict[int, Tile] = {}
+        self._there: dict[int, _Block] = {}
+        self._begun = 0  # own blocks
+        self._seen: set[tuple[int, int]] = set()  # streams, and blocks that they waited for
         with member.current():
             self._tile = member.array(*x.shape)
 
-    def solve_block(self, k: int, final: dict[int, AbstractEvent], *, transposed: bool, left: Left | None) -> AbstractEvent:
-        """Enqueue all that makes block ``k`` final, in host memory too; returns the event behind that."""
+    def solve_block(self, k: int, solved: dict[int, _Block], *, transposed: bool, left: Left | None) -> _Block:
+        """Enqueue all that makes block ``k`` final, in host memory too."""
         member, nt = self._member, self._member.grid.nt
         order = [TileIndex(i, k) for i in range(nt - 1, k - 1, -1)] if transposed else [TileIndex(k, j) for j in range(k + 1)]
         with member.current():
-            x_k = self._bring(k)
+            stream, self._begun = member.turn_to(self._begun), self._begun + 1
+            x_k, here = member.rows(self._tile, k), member.rows(self._x, k)
+            member.bring_rows(here, x_k)
             with closing(member.tiles(order, self._x.shape[1])) as tiles:
                 for (i, j), tile in tiles:
                     other = i if transposed else j
                     if other == k:  # x[k] = inv(L[k, k]) @ x[k]
                         member.solve_block(tile, x_k, k, transposed=transposed, left=left)
                         continue
-                    if (x_other := self._there.get(other)) is None:
-                        member.wait(final[other])
-                        x_other = self._bring(other)
                     # x[k] -= L[k, j] @ x[j], or x[k] -= L[i, k].T @ x[i]
-                    member.subtract(x_k, tile, x_other, transposed=transposed)
-            member.take_back(x_k, member.rows(self._x, k))
-            return member.record()
+                    member.subtract(x_k, tile, self._solved(other, solved[other], stream), transposed=transposed)
+            block = self._there[k] = _Block(x_k, member.record())
+            self._seen.add((stream, k))
+            member.take_back(x_k, here)
+            return block
 
-    def _bring(self, k: int) -> Tile:
-        """Copy a block of the host array to the device."""
-        part = self._there[k] = self._member.rows(self._tile, k)
-        self._member.bring_rows(self._member.rows(self._x, k), part)
-        return part
+    def _solved(self, k: int, block: _Block, stream: int) -> Tile:
+        """A block of the solution here, which the stream may use from now on."""
+        if (stream, k) in self._seen:
+            return self._there[k].rows
+        self._seen.add((stream, k))
+        if (here := self._there.get(k)) is not None:
+            self._member.wait(here.there)
+            return here.rows
+        self._member.wait(block.there)
+        rows = self._member.rows(self._tile, k)
+        self._member.copy(block.rows, rows)
+        self._there[k] = _Block(rows, self._member.record())
+        return rows
 
 
 @contextmanager
@@ -105,7 +126,7 @@ def opened_team(
     checks: bool = False,
 ) -> Iterator[TeamSweeps]:
     """Open all devices; ``locked`` are the host arrays that are solved for."""
-    needs = Needs(checks=checks)
+    needs = Needs(checks=checks, streams=1 if checks else STREAMS)  # checks have room for one block at a time
     with ExitStack() as stack:
         stack.enter_context(solvers[0].reaching(store, locked))
         members = [
@@ -114,7 +135,11 @@ def opened_team(
             )
             for number, each in enumerate(solvers)
         ]
-        yield TeamSweeps(members, store)
+        try:
+            yield TeamSweeps(members, store)
+        finally:
+            for member in members:
+                member.synchronize()  # others may still copy from its memory
 
 
 def kept_first(grid: TileGrid, number: int, count: int) -> dict[TileIndex, int]:

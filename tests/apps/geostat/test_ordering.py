@@ -32,8 +32,11 @@ def test_inverse_brings_back_the_callers_order(n, d, seed):
     assert np.array_equal(sites[order][inverse_permutation(order)], sites)
 
 
-def test_equal_sites_keep_their_order():
-    assert morton_order(np.full((5, 2), 3.25)).tolist() == [0, 1, 2, 3, 4]
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_equal_sites_keep_their_order(d):
+    assert morton_order(np.full((5, d), 3.25)).tolist() == [0, 1, 2, 3, 4]
+    sites = np.tile(np.array([[0.0], [1.0], [0.5]]), (4, d))  # the last of 64 bits is used where d is 4
+    assert morton_order(sites).tolist() == [0, 3, 6, 9, 2, 5, 8, 11, 1, 4, 7, 10]
 
 
 def test_one_scale_for_all_axes_keeps_cells_square():

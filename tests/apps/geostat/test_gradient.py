@@ -151,6 +151,8 @@ def test_probes_are_those_of_the_seed():
 @pytest.mark.parametrize("reml", [False, True])
 def test_threads_change_no_bit_of_estimates_by_probes(reml, monkeypatch):
     observations, model = example(n=200), Matern(1.3, 0.25, 1.5, 0.05)
+    whole = log_likelihood_gradient(observations, model, reml=reml, traces="probes", probes=9).gradient
+    monkeypatch.setattr(scores, "_SUMMED_ROWS", 64)
     answers = []
     for entries, shared, share in ((1 << 20, 1 << 24, 1 << 20), (0, 0, 64)):
         monkeypatch.setattr(scores, "_LEAST_SUMMED", entries)
@@ -159,6 +161,7 @@ def test_threads_change_no_bit_of_estimates_by_probes(reml, monkeypatch):
         answers.append(log_likelihood_gradient(observations, model, reml=reml, traces="probes", information=True, probes=9))
     for name in ("gradient", "standard_error", "information", "information_error"):
         assert np.array_equal(*(getattr(found, name) for found in answers))
+    np.testing.assert_allclose(answers[0].gradient, whole, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("n", "probes"), [(1, 2), (7, 3), (1000, 64)])

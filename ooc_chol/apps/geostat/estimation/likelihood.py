@@ -71,8 +71,7 @@ class Probed:
     """Solutions for estimates by probes, from the pass that whitens the observations."""
 
     signs: NDArray[np.float64]  #: ``U``, (n, m) random signs
-    solved: NDArray[np.float64]  #: (n, 1 + p) ``inv(R) @ [z, X]``
-    images: NDArray[np.float64]  #: (n, m) ``inv(L).T @ U``
+    both: NDArray[np.float64]  #: (n, 1 + p + m) ``[inv(R) @ [z, X], inv(L).T @ U]``
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +225,7 @@ def whiten_with_probes(
     """The same, and solutions for random signs by the same two readings of L."""
     both = np.column_stack([observations.values, observations.design])
     half, solved = factor.half_solves(both, signs)
-    p = both.shape[1]
-    return estimate_mean(half, observations), Probed(signs, solved[:, :p], solved[:, p:])
+    return estimate_mean(half, observations), Probed(signs, solved)
 
 
 def random_signs(n: int, probes: int, seed: int) -> NDArray[np.float64]:

@@ -8,8 +8,9 @@ itself (the variance). ``P`` is ``inv(R)``; for the restricted likelihood
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 
 Array = NDArray[np.float64]
 
-#: Entries from which on each sum over probes has a thread of its own.
-_LEAST_SUMMED = 1 << 20
+#: Entries from which on sums over probes are shared by threads, and rows of each of their parts.
+_LEAST_SUMMED, _SUMMED_ROWS = 1 << 20, 1 << 13
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,19 +71,17 @@ def probed_sums(found: Evaluated, shape: Sequence[str], probes: int, seed: int, 
     form, whose variance is least, and the crossed ones make a Gram matrix.
     """
     probed = _probed(found, probes, seed)
-    base, w = _without_mean(found, probed.signs), _images_without_mean(found, probed)
-    # a = inv(R) (z - X b)
-    alpha = probed.solved[:, 0] - probed.solved[:, 1:] @ found.whitened.coefficients
-    forms, images = _products(found, shape, alpha, w)
+    without_mean = _columns_without_mean(found, probed)
+    alpha, w = without_mean(probed.both)
+    # D a and D w: as D takes the columns from which a and w are put together, they need no copy of their own
+    forms, images = _forms_and_images(alpha, [without_mean(image) for image in _products(found, shape, probed.both)])
     # u' inv(L) D inv(L)' u = w' D w
     directions = _directions(found, images, w)
-    by_probe = tb.map_in_threads(lambda each: np.einsum("nm,nm->m", w, each), directions, threads=_threads(w))
-    trace_sums = np.array([*by_probe, np.zeros(probes)]).T
-    trace_sums[:, -1] = _freedom(found)
+    trace_sums = np.column_stack([*_inner_products(w, directions), np.full(probes, _freedom(found))])
     squares = _squares(found, forms, alpha)
     if not crossed:
         return Sums(squares, trace_sums, None)
-    v = _half_solved(found, directions, base)
+    v = _half_solved(found, directions, _without_mean(found, probed.signs))
     return Sums(squares, trace_sums, np.einsum("dnm,enm->mde", v, v))
 
 
@@ -96,15 +95,24 @@ def _probed(found: Evaluated, probes: int, seed: int) -> Probed:
     p = half.shape[1]
     # inv(R) z, of which the first column is the part that the mean leaves
     both[:, 0] += both[:, 1:p] @ found.whitened.coefficients
-    return Probed(signs, both[:, :p], both[:, p:])
+    return Probed(signs, both)
 
 
-def _images_without_mean(found: Evaluated, probed: Probed) -> Array:
-    """``inv(L)' u`` of :func:`_without_mean`: by columns of ``inv(L)' Q``, which are ``inv(R) X inv(root)``."""
-    if not found.likelihood.reml:
-        return probed.images
-    through = solve_triangular(found.whitened.root, probed.solved[:, 1:].T, trans="T").T
-    return np.asarray(probed.images - through @ (_orthonormal(found).T @ probed.signs))
+def _columns_without_mean(found: Evaluated, probed: Probed) -> Callable[[Array], tuple[Array, Array]]:
+    """A function from :attr:`Probed.both` to ``a = inv(R) (z - X b)`` and ``inv(L)' u`` of :func:`_without_mean`.
+
+    It combines columns, the same of any matrix times them: those of ``inv(L)' Q`` are ``inv(R) X inv(root)``.
+    """
+    p, weights = probed.both.shape[1] - probed.signs.shape[1], None
+    if found.likelihood.reml:
+        weights = solve_triangular(found.whitened.root, _orthonormal(found).T @ probed.signs)
+
+    def combined(columns: Array) -> tuple[Array, Array]:
+        solved, images = columns[:, 1:p], columns[:, p:]
+        alpha = columns[:, 0] - solved @ found.whitened.coefficients
+        return alpha, images if weights is None else images - solved @ weights
+
+    return combined
 
 
 def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Array, Array, Array]:
@@ -114,7 +122,7 @@ def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Arr
         tb.joined_columns([found.whitened.residual[:, np.newaxis], base]), transposed=True, overwrite_b=True
     )
     alpha, w = both[:, 0], both[:, 1:]
-    forms, images = _products(found, shape, alpha, w)
+    forms, images = _forms_and_images(alpha, [(image[:, 0], image[:, 1:]) for image in _products(found, shape, both)])
     return _squares(found, forms, alpha), base, _half_solved(found, _directions(found, images, w), base)
 
 
@@ -123,22 +131,33 @@ def _directions(found: Evaluated, images: list[Array], w: Array) -> list[Array]:
     return [*images, *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
 
 
-def _products(found: Evaluated, shape: Sequence[str], alpha: Array, w: Array) -> tuple[Array, list[Array]]:
-    """``a' D a`` and ``D w`` of each derivative ``D``."""
-    both, how = tb.joined_columns([alpha[:, np.newaxis], w]), found.settings.here
-    images = oc.symm(derivatives, both, **how) if (derivatives := _derivatives(found, shape)) else []
-    return np.array([alpha @ image[:, 0] for image in images]), [image[:, 1:] for image in images]
+def _products(found: Evaluated, shape: Sequence[str], columns: Array) -> list[Array]:
+    """Each derivative times the columns."""
+    derivatives = _derivatives(found, shape)
+    return oc.symm(derivatives, columns, **found.settings.here) if derivatives else []
+
+
+def _forms_and_images(alpha: Array, products: Sequence[tuple[Array, Array]]) -> tuple[Array, list[Array]]:
+    """``a' D a`` and ``D w`` of each derivative ``D``, from ``D a`` and ``D w``."""
+    return np.array([alpha @ of_alpha for of_alpha, _ in products]), [images for _, images in products]
+
+
+def _inner_products(w: Array, others: Sequence[Array]) -> Array:
+    """Sums over the rows of ``w`` times each of the others: (others, m), by blocks of rows that threads take."""
+    parts = list(product(others, range(0, len(w), _SUMMED_ROWS)))
+
+    def summed(part: tuple[Array, int]) -> Array:
+        rows = slice(part[1], part[1] + _SUMMED_ROWS)
+        return np.asarray(np.einsum("nm,nm->m", w[rows], part[0][rows]))
+
+    sums = tb.map_in_threads(summed, parts, threads=None if w.size >= _LEAST_SUMMED else 1)
+    return np.asarray(np.array(sums).reshape(len(others), -1, w.shape[1]).sum(axis=1))
 
 
 def _half_solved(found: Evaluated, directions: list[Array], base: Array) -> Array:
     """``inv(L)`` times each direction, all of them by one reading of L, and ``base``."""
     solved = np.hsplit(found.factor.half_solve(tb.joined_columns(directions), overwrite_b=True), len(directions))
     return np.array([*(_without_mean(found, each) for each in solved), base])
-
-
-def _threads(summed: Array) -> int | None:
-    """One thread for sums that take less than others would to start."""
-    return None if summed.size >= _LEAST_SUMMED else 1
 
 
 def _derivatives(found: Evaluated, shape: Sequence[str]) -> list[Any]:

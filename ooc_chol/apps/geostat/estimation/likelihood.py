@@ -71,7 +71,7 @@ class Probed:
     """Solutions for estimates by probes, from the pass that whitens the observations."""
 
     signs: NDArray[np.float64]  #: ``U``, (n, m) random signs
-    both: NDArray[np.float64]  #: (n, 1 + p + m) ``[inv(R) @ [z, X], inv(L).T @ U]``
+    both: NDArray[np.float64]  #: (n, 1 + p + m) ``[inv(R) @ [z - X b, X], inv(L).T @ U]``
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,9 @@ def whiten_with_probes(
     """The same, and solutions for random signs by the same two readings of L."""
     both = np.column_stack([observations.values, observations.design])
     half, solved = factor.half_solves(both, signs)
-    return estimate_mean(half, observations), Probed(signs, solved)
+    whitened = estimate_mean(half, observations)
+    solved[:, 0] -= solved[:, 1 : both.shape[1]] @ whitened.coefficients
+    return whitened, Probed(signs, solved)
 
 
 def random_signs(n: int, probes: int, seed: int) -> NDArray[np.float64]:

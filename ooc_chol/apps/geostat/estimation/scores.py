@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import product as pairs_of
 from typing import Any
 
 import numpy as np
@@ -71,14 +71,12 @@ def probed_sums(found: Evaluated, shape: Sequence[str], probes: int, seed: int, 
     form, whose variance is least, and the crossed ones make a Gram matrix.
     """
     probed = _probed(found, probes, seed)
-    without_mean = _columns_without_mean(found, probed)
-    alpha, w = without_mean(probed.both)
-    # D a and D w: as D takes the columns from which a and w are put together, they need no copy of their own
-    forms, images = _forms_and_images(alpha, [without_mean(image) for image in _products(found, shape, probed.both)])
+    alpha, without_mean = probed.both[:, 0], _images_without_mean(found, probed)
+    products, w = _products(found, shape, probed.both), without_mean(probed.both)
     # u' inv(L) D inv(L)' u = w' D w
-    directions = _directions(found, images, w)
+    directions = _directions(found, [without_mean(product) for product in products], w)
     trace_sums = np.column_stack([*_inner_products(w, directions), np.full(probes, _freedom(found))])
-    squares = _squares(found, forms, alpha)
+    squares = _squares(found, _forms(alpha, products), alpha)
     if not crossed:
         return Sums(squares, trace_sums, None)
     v = _half_solved(found, directions, _without_mean(found, probed.signs))
@@ -92,25 +90,21 @@ def _probed(found: Evaluated, probes: int, seed: int) -> Probed:
     signs = random_signs(found.observations.n, probes, seed)
     half = np.column_stack([found.whitened.residual, found.whitened.design])
     both = found.factor.half_solve(tb.joined_columns([half, signs]), transposed=True, overwrite_b=True)
-    p = half.shape[1]
-    # inv(R) z, of which the first column is the part that the mean leaves
-    both[:, 0] += both[:, 1:p] @ found.whitened.coefficients
     return Probed(signs, both)
 
 
-def _columns_without_mean(found: Evaluated, probed: Probed) -> Callable[[Array], tuple[Array, Array]]:
-    """A function from :attr:`Probed.both` to ``a = inv(R) (z - X b)`` and ``inv(L)' u`` of :func:`_without_mean`.
+def _images_without_mean(found: Evaluated, probed: Probed) -> Callable[[Array], Array]:
+    """A function from :attr:`Probed.both`, or any matrix times that, to ``inv(L)' u`` of :func:`_without_mean`, or times these.
 
-    It combines columns, the same of any matrix times them: those of ``inv(L)' Q`` are ``inv(R) X inv(root)``.
+    It combines columns: those of ``inv(L)' Q`` are ``inv(R) X inv(root)``.
     """
     p, weights = probed.both.shape[1] - probed.signs.shape[1], None
     if found.likelihood.reml:
         weights = solve_triangular(found.whitened.root, _orthonormal(found).T @ probed.signs)
 
-    def combined(columns: Array) -> tuple[Array, Array]:
-        solved, images = columns[:, 1:p], columns[:, p:]
-        alpha = columns[:, 0] - solved @ found.whitened.coefficients
-        return alpha, images if weights is None else images - solved @ weights
+    def combined(columns: Array) -> Array:
+        images = columns[:, p:]
+        return images if weights is None else np.asarray(images - columns[:, 1:p] @ weights)
 
     return combined
 
@@ -122,8 +116,9 @@ def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Arr
         tb.joined_columns([found.whitened.residual[:, np.newaxis], base]), transposed=True, overwrite_b=True
     )
     alpha, w = both[:, 0], both[:, 1:]
-    forms, images = _forms_and_images(alpha, [(image[:, 0], image[:, 1:]) for image in _products(found, shape, both)])
-    return _squares(found, forms, alpha), base, _half_solved(found, _directions(found, images, w), base)
+    products = _products(found, shape, both)
+    directions = _directions(found, [product[:, 1:] for product in products], w)
+    return _squares(found, _forms(alpha, products), alpha), base, _half_solved(found, directions, base)
 
 
 def _directions(found: Evaluated, images: list[Array], w: Array) -> list[Array]:
@@ -137,14 +132,14 @@ def _products(found: Evaluated, shape: Sequence[str], columns: Array) -> list[Ar
     return oc.symm(derivatives, columns, **found.settings.here) if derivatives else []
 
 
-def _forms_and_images(alpha: Array, products: Sequence[tuple[Array, Array]]) -> tuple[Array, list[Array]]:
-    """``a' D a`` and ``D w`` of each derivative ``D``, from ``D a`` and ``D w``."""
-    return np.array([alpha @ of_alpha for of_alpha, _ in products]), [images for _, images in products]
+def _forms(alpha: Array, products: Sequence[Array]) -> Array:
+    """``a' D a`` of each derivative ``D``, whose product with ``a`` is the first column."""
+    return np.array([alpha @ product[:, 0] for product in products])
 
 
 def _inner_products(w: Array, others: Sequence[Array]) -> Array:
     """Sums over the rows of ``w`` times each of the others: (others, m), by blocks of rows that threads take."""
-    parts = list(product(others, range(0, len(w), _SUMMED_ROWS)))
+    parts = list(pairs_of(others, range(0, len(w), _SUMMED_ROWS)))
 
     def summed(part: tuple[Array, int]) -> Array:
         rows = slice(part[1], part[1] + _SUMMED_ROWS)

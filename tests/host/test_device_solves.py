@@ -84,7 +84,7 @@ def test_streams_of_one_device_solve_to_the_bits_of_one(shape, tmp_path, monkeyp
         solve(solver, store, both, transposed=(False, True), run=run)
         solve_there_and_back(solver, store, half, back, Pass(""))
         used = {record.stream for record in run.tracks[0].records(0) if record.kind == "compute"}
-        assert len(used) == min(streams, store.grid.nt)
+        assert len(used) == (1 if streams == 1 else 1 + min(streams, max(0, store.grid.nt - 2)))  # an urgent one beside
         answers.append((both, half, back))
     for one, other in zip(*answers, strict=True):
         assert np.array_equal(one, other)

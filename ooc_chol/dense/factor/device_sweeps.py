@@ -32,8 +32,6 @@ IN_TRANSIT = 4
 LEAST_COLUMNS, LEAST_BYTES = 32, 4 << 30
 #: Bytes of L from which on several devices are worth their opening: 20 ms of one link.
 TEAM_BYTES = 1 << 30
-#: Streams for whose products the kernels of any device have workspace.
-_WITH_WORKSPACE = 2
 #: Arrays of a pass.
 _MOST_ARRAYS = 6
 
@@ -139,6 +137,7 @@ class DeviceSweeps(AbstractTeamSweeps):
         self._stream = self._streams.computing  # of what is enqueued now
         self._turn = self._stream, COMPUTES  # with its name in a trace
         self._turns = [self._turn]
+        self._urgent: tuple[AbstractStream, str] | None = None
         self._beside: AbstractStream | None = None
         # which tile is kept first, second, and so on; the last in stored order where none is given
         self._ranks = {} if store.devices else ranks
@@ -194,19 +193,20 @@ class DeviceSweeps(AbstractTeamSweeps):
         return tiles
 
     def _workspaces(self, spare_bytes: int) -> list[ArraySpec]:
-        """Workspaces for more streams than the kernels have some for, as many as there is room for."""
-        nbytes = kind_of(self.device).product_workspace_bytes
-        count = max(0, self._most_streams - _WITH_WORKSPACE)
-        fitting = count if nbytes == 0 else min(count, max(0, spare_bytes // whole_pages(nbytes)))
+        """Workspaces for streams beside the first and the urgent one, which the kernels have some for: as there is room."""
+        nbytes, count = kind_of(self.device).product_workspace_bytes, self._most_streams - 1
+        fitting = count if nbytes == 0 else min(count, spare_bytes // whole_pages(nbytes))
         return [*vector_arrays((nbytes // 8,), fitting)]
 
     def _add_streams(self, workspaces: Sequence[Tile]) -> None:
-        """More streams that compute, of which all but the first use workspaces that are lent."""
-        for number in range(1, min(self._most_streams, _WITH_WORKSPACE + len(workspaces))):
+        """More streams that compute, with workspaces that are lent, and an urgent one."""
+        if self._most_streams > 1:
+            name = f"{COMPUTES} urgent"
+            self._urgent = self._device.create_stream(name, is_urgent=True), name
+        for number, workspace in enumerate(workspaces, 1):
             name = f"{COMPUTES} {number}"
             self._turns.append((self._device.create_stream(name), name))
-            if number >= _WITH_WORKSPACE:
-                self._kernels.lend(self._turns[-1][0], workspaces[number - _WITH_WORKSPACE])
+            self._kernels.lend(self._turns[-1][0], workspace)
 
     def close(self) -> None:
         """Let go of the device's memory, which would outlive it in the traceback of an error."""
@@ -282,6 +282,14 @@ class DeviceSweeps(AbstractTeamSweeps):
         self._stream = self._turn[0]
         return number
 
+    def hurry(self) -> int:
+        if self._urgent is None:
+            return self._turns.index(self._turn)
+        self._urgent[0].wait(self._stream.record())
+        self._turn = self._urgent
+        self._stream = self._turn[0]
+        return len(self._turns)
+
     def wait(self, event: AbstractEvent) -> None:
         self._stream.wait(event)
 
@@ -354,7 +362,8 @@ class DeviceSweeps(AbstractTeamSweeps):
         return [line.reshape(-1, step)[: len(sums.matrices)] for line in found[: len(blocks)]]
 
     def finish(self) -> None:
-        finish(self._device, [*(stream for stream, _ in self._turns), self._streams.copying])
+        used = [stream for stream, _ in (*self._turns, *([self._urgent] if self._urgent else []))]
+        finish(self._device, [*used, self._streams.copying])
         self._track.settle()
 
 

@@ -34,7 +34,7 @@ class Needs(NamedTuple):
     locked: tuple[NDArray[Any], ...] = ()
     sums: PanelSums | None = None
     checks: bool = False  #: Whether solves say what they leave of right-hand sides
-    streams: int = 1  #: Most streams of a device that compute at once
+    streams: int = 1  #: Most streams of a device that compute at once; beside several there is an urgent one
 
 
 class Left(NamedTuple):
@@ -201,6 +201,10 @@ class AbstractTeamSweeps(AbstractSweeps):
     @abstractmethod
     def turn_to(self, number: int) -> int:
         """Enqueue on another of the device's streams from now on, by turns; returns which one it is."""
+
+    @abstractmethod
+    def hurry(self) -> int:
+        """Enqueue on the device's urgent stream from now on, behind what this one has been given; returns which one it is."""
 
     @abstractmethod
     def wait(self, event: AbstractEvent) -> None:

@@ -3,7 +3,8 @@
 ``L y = x`` deals tile rows, ``L.T y = x`` tile columns: block k of the solution belongs to device ``k % g``, or to the one on
 which tile row k of L lies. It reads only its own row or column. Of what it needs from others the newest block comes last, and a
 device's blocks take turns in its streams, so that products of some, which leave most of a GPU idle, run while another waits for
-its turn; the order of subtractions, and so every bit, is that of one device and one stream.
+its turn. The last product and the solve of each block are one chain through all: they are urgent. The order of subtractions, and
+so every bit, is that of one device and one stream.
 """
 
 from __future__ import annotations
@@ -85,21 +86,30 @@ class _Part:
         member, nt = self._member, self._member.grid.nt
         order = [TileIndex(i, k) for i in range(nt - 1, k - 1, -1)] if transposed else [TileIndex(k, j) for j in range(k + 1)]
         with member.current():
-            stream, self._begun = member.turn_to(self._begun), self._begun + 1
+            turn, self._begun = member.turn_to(self._begun), self._begun + 1
             x_k, here = member.rows(self._tile, k), member.rows(self._x, k)
             member.bring_rows(here, x_k)
-            with closing(member.tiles(order, self._x.shape[1])) as tiles:
-                for (i, j), tile in tiles:
-                    other = i if transposed else j
-                    if other == k:  # x[k] = inv(L[k, k]) @ x[k]
-                        member.solve_block(tile, x_k, k, transposed=transposed, left=left)
-                        continue
-                    # x[k] -= L[k, j] @ x[j], or x[k] -= L[i, k].T @ x[i]
-                    member.subtract(x_k, tile, self._solved(other, solved[other], stream), transposed=transposed)
+            self._subtract(x_k, order[:-2], solved, turn, transposed=transposed)
+            urgent = member.hurry()
+            self._subtract(x_k, order[-2:-1], solved, urgent, transposed=transposed)
+            with closing(member.tiles(order[-1:], self._x.shape[1])) as tiles:
+                for _, tile in tiles:  # x[k] = inv(L[k, k]) @ x[k]
+                    member.solve_block(tile, x_k, k, transposed=transposed, left=left)
             block = self._there[k] = _Block(x_k, member.record())
-            self._seen.add((stream, k))
+            self._seen |= {(urgent, k), (turn, k)}
+            member.turn_to(turn)
+            member.wait(block.there)
             member.take_back(x_k, here)
             return block
+
+    def _subtract(
+        self, x_k: Tile, order: Sequence[TileIndex], solved: dict[int, _Block], stream: int, *, transposed: bool
+    ) -> None:
+        """``x[k] -= L[k, j] @ x[j]``, or ``x[k] -= L[i, k].T @ x[i]``, of tiles of row or column ``k``."""
+        with closing(self._member.tiles(order, self._x.shape[1])) as tiles:
+            for (i, j), tile in tiles:
+                other = i if transposed else j
+                self._member.subtract(x_k, tile, self._solved(other, solved[other], stream), transposed=transposed)
 
     def _solved(self, k: int, block: _Block, stream: int) -> Tile:
         """A block of the solution here, which the stream may use from now on."""

@@ -1,7 +1,8 @@
 """Sparse operations for JAX: jit, grad of any order, forward mode and vmap, with gradients that have the pattern of the matrix.
 
 Values of a matrix are an array of JAX; where its entries are is static, as shapes are. Products and sums are gathers and dense
-sums in a fixed order, compiled by XLA, without scatters; solves and eigenvalues are called back on the host.
+sums in a fixed order, compiled by XLA, without scatters. Solves of arrays on a GPU are done there; others, and eigenvalues, are
+called back on the host.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ooc_chol.diff import jax_eigenvalues as spectra
 from ooc_chol.diff import jax_primitives as primitives
 from ooc_chol.diff import jax_solves as solves
 from ooc_chol.diff.eigenvalues import GAP, Spectrum
+from ooc_chol.diff.factor_cache import Method
 from ooc_chol.diff.jax_checks import check_one_type, check_square, is_wide, panel_of, vector_of
 from ooc_chol.diff.jax_csr import CSR, add, check_matrix, diagonal, matmul, row_sums, spgemm, transpose, tril, triu
 from ooc_chol.diff.jax_definite import cholesky, logdet, sample, selected_inverse
@@ -128,11 +130,11 @@ def solve(
     b: Any,
     *,
     assume: Literal["symmetric", "spd"] | None = None,
-    method: Literal["auto", "superlu"] = "auto",
+    method: Method = "auto",
     trans: bool = False,
     precision: str | None = None,
 ) -> Array:
-    """``A^-1 b``, by SuperLU on the host, with pivots.
+    """``A^-1 b``, by SuperLU on the host or by cuDSS on a GPU, with pivots.
 
     Parameters
     ----------
@@ -142,8 +144,8 @@ def solve(
         Of A's type.
     assume : {"symmetric", "spd"}, optional
         What is known of A: that it is symmetric, or positive definite, too, which has less fill. Both triangles are compared.
-    method : {"auto", "superlu"}
-        There is one: JAX hands the values to the host.
+    method : {"auto", "superlu", "cudss"}
+        SuperLU on the host; or cuDSS for arrays on a CUDA device, which ``"auto"`` takes where it is installed.
     trans : bool
         Whether to solve with ``A.T``.
     precision : {"FDF"}, optional
@@ -160,20 +162,23 @@ def solve(
         A is singular; it names the pivot's column. Within ``jit``, JAX puts its text into an error of its own.
     ValueError, TypeError
         Shapes or types do not fit, A is not square, or not what was told of it.
+    ImportError
+        ``method="cudss"`` was asked for, but cuDSS is not installed.
 
     Notes
     -----
-    Derivatives: ``w = A^-T g`` by b, ``-sampled(pattern, w, x)`` by A. The factor is kept on the host with a copy of the values
-    that were factored: solves of derivatives, and later ones with equal values, use it. With ``vmap`` over right-hand sides all
-    are solved at once; with ``vmap`` over values one matrix after the other is factored.
+    Derivatives: ``w = A^-T g`` by b, ``-sampled(pattern, w, x)`` by A. The factor is kept where it was made, with a copy of the
+    values: solves of derivatives, and later ones with equal values, use it. With ``vmap`` over right-hand sides all are solved at
+    once; with ``vmap`` over values one matrix after the other is factored. SuperLU solves for arrays on a GPU, too: they are
+    copied to the host and back.
     """
     check_matrix(A)
     check_square(A.pattern, "solve")
-    if method not in ("auto", "superlu"):
-        raise ValueError(f"method is {method!r:.40}: JAX's arrays are solved with on the host, by 'superlu' ('auto' is the same)")
+    if method not in ("auto", "superlu", "cudss"):
+        raise ValueError(f"method is {method!r:.40}; give 'auto', 'superlu' or 'cudss'")
     if assume not in (None, "symmetric", "spd"):
         raise ValueError(f"assume is {assume!r:.40}; give None, 'symmetric' or 'spd'")
-    solver = solves.solver_of(Structure.of(A.pattern), assume)
+    solver = solves.solver_of(Structure.of(A.pattern), assume, method)
     return _solved(A, b, solver, trans, is_wide(precision, A.dtype))
 
 
@@ -181,7 +186,7 @@ def solve(
 def triangular_solve(
     A: CSR, b: Any, *, lower: bool = True, trans: bool = False, unit_diagonal: bool = False, precision: str | None = None
 ) -> Array:
-    """``T^-1 b`` with a sparse triangle, by substitution on the host.
+    """``T^-1 b`` with a sparse triangle, by substitution: on a CUDA device where CuPy is installed, else on the host.
 
     Parameters
     ----------

@@ -1,7 +1,11 @@
-"""Operations of positive definite matrices as a primitive of JAX: computed on the host, differentiated as they say themselves."""
+"""Operations of positive definite matrices as a primitive of JAX, differentiated as they say themselves.
+
+They are computed on the GPU where the arrays lie, or on the host.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -14,12 +18,14 @@ from numpy.typing import NDArray
 
 from ooc_chol.calls.options import documented
 from ooc_chol.diff import definite
+from ooc_chol.diff import jax_device_calls as calls
 from ooc_chol.diff.definite import AbstractDefiniteOp
 from ooc_chol.diff.jax_checks import check_square, panel_of
 from ooc_chol.diff.jax_csr import CSR, check_matrix
 from ooc_chol.diff.jax_primitives import Places, Structure, bound, flattened, place
 from ooc_chol.diff.jax_solves import called_back, triangular_solver_of
 from ooc_chol.diff.jax_solves import solve as solved
+from ooc_chol.diff.memory import module_of
 
 
 def logdet(A: CSR) -> Array:
@@ -45,8 +51,9 @@ def logdet(A: CSR) -> Array:
 
     Notes
     -----
-    A counts as ``(A + A.T) / 2``: derivatives are symmetric, and each entry counts by itself. The factor is made on the host, in
-    float64, and kept for derivatives and for equal values. ``vmap`` over values factors one matrix after the other.
+    A counts as ``(A + A.T) / 2``: derivatives are symmetric, and each entry counts by itself. The factor is made in float64, on a
+    CUDA device where A lies there and CuPy is installed, else on the host. It is kept for derivatives and for equal values.
+    ``vmap`` over values factors one matrix after the other.
 
     Examples
     --------
@@ -141,24 +148,39 @@ def _apply(op: AbstractDefiniteOp, *operands: Any) -> Array:
     return bound(definite_p, *operands, op=op)
 
 
-def _on_the_host(op: AbstractDefiniteOp, *operands: Any) -> NDArray[Any]:
-    """The result for one matrix, or for a batch of them, one after the other."""
-    given = [np.asarray(each) for each in operands]
+def _computed(op: AbstractDefiniteOp, *given: Any) -> Any:
+    """The result for one matrix, or for a batch of them, one after the other, of arrays of NumPy or CuPy."""
     if given[0].ndim == 1:
-        return np.asarray(op.forward(*given))
+        return op.forward(*given)
     found = [op.forward(*each) for each in zip(*given, strict=True)]
-    return np.stack(found) if found else np.zeros((0, *op.shape), given[0].dtype)
+    return np.stack(found) if found else module_of(given[0]).zeros((0, *op.shape), given[0].dtype)
+
+
+def _call(op: AbstractDefiniteOp) -> calls.Call:
+    """The same for programs that call it where they compute."""
+    made = calls.call_of(op.pattern, type(op).__name__, partial(_computed, op))
+    found: calls.Call = Structure.of(op.pattern).kept(("call", type(op)), lambda _: made)
+    return found
 
 
 def _by_itself(*operands: Any, op: AbstractDefiniteOp) -> Array:
-    """The operation outside of jit, where what the host raises is raised as it is."""
-    return cast(Array, jax.device_put(_on_the_host(op, *operands), getattr(operands[0], "sharding", None)))
+    """The operation outside of jit, where what is raised is raised as it is."""
+    if calls.is_on_gpu(*operands) and calls.has_cupy():
+        static = Structure.of(op.pattern)
+        return cast(Array, calls.finished(lambda *given: static.run(_bound, given, {"op": op}), *operands))
+    found = np.asarray(_computed(op, *map(np.asarray, operands)))
+    return cast(Array, jax.device_put(found, getattr(operands[0], "sharding", None)))
 
 
 def _called_back(*operands: Array, op: AbstractDefiniteOp) -> Array:
-    """The operation within jit."""
-    (found,) = called_back(lambda *given: (_on_the_host(op, *given),), [_shape(op, operands[0])], *operands)
+    """The operation within jit, on the host."""
+    (found,) = called_back(lambda *given: (_computed(op, *given),), [_shape(op, operands[0])], *operands)
     return found
+
+
+def _on_a_gpu(ctx: Any, *operands: Any, op: AbstractDefiniteOp) -> Any:
+    """The operation within jit for a GPU."""
+    return (_called if calls.has_cupy() else _on_the_host)(ctx, *operands, op=op)
 
 
 def _shape(op: AbstractDefiniteOp, values: Any) -> tuple[int, ...]:
@@ -201,7 +223,11 @@ def _batched(operands: Any, axes: Any, *, op: AbstractDefiniteOp) -> tuple[Array
 definite_p = Primitive("ooc_chol_definite")
 definite_p.def_impl(_by_itself)
 definite_p.def_abstract_eval(lambda *avals, op: avals[0].update(shape=_shape(op, avals[0])))
-mlir.register_lowering(definite_p, mlir.lower_fun(_called_back, multiple_results=False))
+_bound = partial(bound, definite_p)
+_on_the_host = mlir.lower_fun(_called_back, multiple_results=False)
+_called = calls.lowering(_call, "cuda")
+mlir.register_lowering(definite_p, _on_the_host)
+mlir.register_lowering(definite_p, _on_a_gpu, platform="cuda")
 ad.primitive_jvps[definite_p] = _jvp
 ad.primitive_transposes[definite_p] = _transpose
 batching.primitive_batchers[definite_p] = _batched

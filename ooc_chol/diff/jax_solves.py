@@ -1,10 +1,10 @@
-"""Solves as a primitive of JAX: SuperLU on the host, called back, with factors that are kept and compared by value."""
+"""Solves as a primitive of JAX, with factors kept and compared by value: on the GPU where the arrays lie, or on the host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,47 +14,80 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from numpy.typing import NDArray
 
-from ooc_chol.diff.factor_cache import CACHE, Assume
+from ooc_chol.diff import jax_device_calls as calls
+from ooc_chol.diff.factor_cache import CACHE, Assume, Method
 from ooc_chol.diff.jax_primitives import Static, Structure, as_columns, batching_rule, bound, matmul
 from ooc_chol.diff.triangular import solved
+from ooc_chol.extras import install_hint
 
-#: Solves with a matrix of values (nnz,) and right-hand sides (n, k) on the host, or with its transpose.
-HostSolve = Callable[[NDArray[Any], NDArray[Any], bool], NDArray[Any]]
+#: Solves with a matrix of values (nnz,) and right-hand sides (n, k), arrays of NumPy or CuPy, or with its transpose.
+Solve = Callable[[Any, Any, bool], Any]
 
 
 class Solver(Static):
-    """How the matrices of a pattern are solved with, on the host."""
+    """How the matrices of a pattern are solved with, and by what on a GPU: a method of factors, or substitution."""
 
-    def __init__(self, structure: Structure, host: HostSolve) -> None:
+    def __init__(self, structure: Structure, name: str, solve: Solve, by: Literal[Method, "substitution"]) -> None:
         super().__init__()
-        self.structure, self.host = structure, host
+        self.structure, self._solve, self._by = structure, solve, by
+        self._calls = {t: calls.call_of(structure.pattern, f"{name}, {t}", partial(self, trans=t)) for t in (False, True)}
 
-    def __call__(self, v: Any, b: Any, *, trans: bool) -> NDArray[Any]:
+    def __call__(self, v: Any, b: Any, *, trans: bool) -> Any:
         """Solutions for one matrix, or for a batch of them, one after the other."""
-        values, rhs = np.asarray(v), np.asarray(b)
-        if values.ndim == 1:
-            return np.asarray(self.host(values, rhs, trans), rhs.dtype)
-        found = [self.host(each, of_each, trans) for each, of_each in zip(values, rhs, strict=True)]
-        return np.stack(found).astype(rhs.dtype, copy=False) if found else np.empty_like(rhs)
+        if v.ndim == 1:
+            return self._solve(v, b, trans)
+        found = [self._solve(values, rhs, trans) for values, rhs in zip(v, b, strict=True)]
+        return np.stack(found) if found else np.empty_like(b)
+
+    def call(self, trans: bool) -> calls.Call:
+        """The same for programs that call it where they compute."""
+        return self._calls[trans]
+
+    def is_on_gpu(self, gpu: bool) -> bool:
+        """Tell whether solves of arrays that lie on a GPU, or not, are done there."""
+        if self._by == "cudss":
+            self._check_cudss(gpu)
+        if not gpu or self._by == "superlu":
+            return False
+        return calls.has_cupy() if self._by == "substitution" else calls.has_cudss()
+
+    def _check_cudss(self, gpu: bool) -> None:
+        """Refuse to do without cuDSS where it was asked for."""
+        if not gpu:
+            raise ValueError(
+                "method='cudss' solves on a CUDA device, but A and b lie in host memory: move them by jax.device_put, or give "
+                "method='superlu'"
+            )
+        if not calls.has_cudss():
+            raise ImportError(
+                f"method='cudss' needs cuDSS, which cannot be loaded; {install_hint('cuda13-direct')}; or give method='superlu', "
+                "which solves on the host"
+            )
 
 
-def solver_of(structure: Structure, assume: Assume) -> Solver:
+def solver_of(structure: Structure, assume: Assume, method: Method = "auto") -> Solver:
     """Solves by factors, which are kept and compared by value."""
 
-    def host(values: NDArray[Any], b: NDArray[Any], trans: bool) -> NDArray[Any]:
-        return np.asarray(CACHE.factor(structure.pattern, values, assume=assume, method="superlu").solve(b, trans=trans))
+    def made(kept: Structure) -> Solver:
+        def solve(values: Any, b: Any, trans: bool) -> Any:
+            return CACHE.factor(kept.pattern, values, assume=assume, method=method).solve(b, trans=trans)
 
-    found: Solver = structure.kept(("solver", assume), lambda kept: Solver(kept, host))
+        return Solver(kept, f"solve, {assume}, {method}", solve, method)
+
+    found: Solver = structure.kept(("solver", assume, method), made)
     return found
 
 
 def triangular_solver_of(structure: Structure, *, lower: bool, unit_diagonal: bool) -> Solver:
     """Solves with a triangle, by substitution."""
 
-    def host(values: NDArray[Any], b: NDArray[Any], trans: bool) -> NDArray[Any]:
-        return np.asarray(solved(structure.pattern, values, b, lower=lower, trans=trans, unit_diagonal=unit_diagonal))
+    def made(kept: Structure) -> Solver:
+        def solve(values: Any, b: Any, trans: bool) -> Any:
+            return solved(kept.pattern, values, b, lower=lower, trans=trans, unit_diagonal=unit_diagonal)
 
-    found: Solver = structure.kept(("triangle", lower, unit_diagonal), lambda kept: Solver(kept, host))
+        return Solver(kept, f"triangular solve, {lower}, {unit_diagonal}", solve, "substitution")
+
+    found: Solver = structure.kept(("triangle", lower, unit_diagonal), made)
     return found
 
 
@@ -64,14 +97,23 @@ def solve(v: Array, b: Array, solver: Solver, *, trans: bool = False, wide: bool
 
 
 def _by_itself(v: Array, b: Array, *, solver: Solver, trans: bool, wide: bool) -> Array:
-    """The solve outside of jit, where what the host raises is raised as it is."""
-    return cast(Array, jax.device_put(solver(v, b, trans=trans), getattr(b, "sharding", None)))
+    """The solve outside of jit, where what is raised is raised as it is."""
+    if solver.is_on_gpu(calls.is_on_gpu(v, b)):
+        given = {"solver": solver, "trans": trans, "wide": wide}
+        return cast(Array, calls.finished(lambda *operands: solver.run(_bound, operands, given), v, b))
+    return cast(Array, jax.device_put(solver(np.asarray(v), np.asarray(b), trans=trans), getattr(b, "sharding", None)))
 
 
 def _called_back(v: Array, b: Array, *, solver: Solver, trans: bool, wide: bool) -> Array:
-    """The solve within jit."""
+    """The solve within jit, on the host."""
     (found,) = called_back(lambda *given: (solver(*given, trans=trans),), [b.shape], v, b)
     return found
+
+
+def _lowered(ctx: Any, v: Any, b: Any, *, gpu: bool = False, **params: Any) -> Any:
+    """The solve as a program has it."""
+    rule = _on_a_gpu if params["solver"].is_on_gpu(gpu) else _on_the_host
+    return rule(ctx, v, b, **params)
 
 
 def called_back(
@@ -120,7 +162,10 @@ solve_p = Primitive("ooc_chol_solve")
 _bound = partial(bound, solve_p)
 solve_p.def_impl(_by_itself)
 solve_p.def_abstract_eval(lambda v, b, **params: b.update(shape=b.shape))
-mlir.register_lowering(solve_p, mlir.lower_fun(_called_back, multiple_results=False))
+_on_the_host = mlir.lower_fun(_called_back, multiple_results=False)
+_on_a_gpu = calls.lowering(lambda solver, trans, wide: solver.call(trans), "cuda")
+mlir.register_lowering(solve_p, _lowered)
+mlir.register_lowering(solve_p, partial(_lowered, gpu=True), platform="cuda")
 ad.primitive_jvps[solve_p] = _jvp
 ad.primitive_transposes[solve_p] = _transpose
 batching.primitive_batchers[solve_p] = batching_rule(_bound, (1, 2), as_columns(_bound))

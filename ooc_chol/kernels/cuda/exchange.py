@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from math import prod
 from typing import Any, final
 
 import cupy as cp
@@ -54,3 +55,12 @@ def handed(array: Any) -> Any:
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     """An array of no entries, which has no address that DLPack could hand over."""
     return cp.empty(shape, dtype)
+
+
+def viewed(device: int, place: tuple[int, tuple[int, ...], Any]) -> Any:
+    """A view of memory of a GPU at an address, of this shape and type, row by row; who made it keeps it meanwhile."""
+    address, shape, dtype = place
+    size = prod(shape) * dtype.itemsize
+    if not size:
+        return cp.empty(shape, dtype)
+    return cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(cp.cuda.UnownedMemory(address, size, None, device), 0))

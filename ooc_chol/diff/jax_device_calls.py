@@ -71,7 +71,8 @@ def lowering(call_for: Callable[..., Call], platform: str) -> Callable[..., Any]
 def finished(function: Callable[..., Any], *operands: Any) -> Any:
     """The result of a compiled function once it is there; what a call within has raised is raised as it is."""
     try:
-        return jax.block_until_ready(function(*operands))
+        with jax.disable_jit(False):  # else the primitive would ask for itself
+            return jax.block_until_ready(function(*operands))
     except jax.errors.JaxRuntimeError as failure:
         told = str(failure)
         kept = next((each for each in reversed(list(_RAISED)) if each[0] in told), None)

@@ -5,11 +5,16 @@ On a GPU the same handler views the buffers by CuPy (tests/cuda/test_cuda_jax.py
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import importlib.util
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,6 +187,48 @@ def test_the_runtime_is_asked_for_its_device_and_answers_with_errors(program, mo
     assert told == [0]
 
 
+def test_buffers_of_a_gpu_are_viewed_on_its_stream(program, monkeypatch):
+    """NumPy in CuPy's place, and the host's memory in that of GPU 0."""
+    from tests.inside.diff import frames, jax_device_calls
+
+    log = []
+
+    def ndarray(shape, dtype, pointer):
+        memory = (ctypes.c_char * pointer["size"]).from_address(pointer["address"])
+        return np.frombuffer(memory, dtype).reshape(shape)
+
+    @contextmanager
+    def borrowed(*stream):
+        log.append(stream)
+        yield
+        log.append("left")
+
+    cuda = SimpleNamespace(
+        Device=lambda number: borrowed("GPU", number),
+        Stream=SimpleNamespace(from_external=lambda given: borrowed("stream", given.__cuda_stream__()[1]), null=None),
+        UnownedMemory=lambda address, size, owner, device: {"address": address, "size": size, "device": (owner, device)},
+        MemoryPointer=lambda memory, offset: {**memory, "offset": offset},
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=ndarray, empty=np.empty))
+    spec = importlib.util.spec_from_file_location("exchange_on_the_host", Path(oc.__file__).parent / "kernels/cuda/exchange.py")
+    exchange = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(exchange)
+    monkeypatch.setattr(jax_device_calls, "import_module", lambda name: exchange)
+    monkeypatch.setattr(frames, "stream", lambda frame: 7)
+    run = jax_device_calls._run
+
+    def on_a_gpu(frame, viewed):
+        jax_device_calls._run = run
+        jax_device_calls._on_a_gpu(frame)
+
+    monkeypatch.setattr(jax_device_calls, "_run", on_a_gpu)
+    found = program(lambda x, none: (x + 1, none), ((2, 3), np.float32), ((0, 4), np.float64))(
+        np.zeros((2, 3), np.float32), np.zeros((0, 4))
+    )
+    assert np.array_equal(found[0], np.ones((2, 3))) and found[1].shape == (0, 4)
+    assert log == [("GPU", 0), ("stream", 7), "left", "left"]
+
+
 def test_a_compiled_program_keeps_what_it_calls(sparse, called):
     import jax
 
@@ -287,6 +334,32 @@ def test_threads_call_at_once(sparse, called):
 
     with ThreadPoolExecutor(4) as pool:
         assert max(pool.map(residual, range(40))) < 1e-12
+
+
+@pytest.mark.parametrize("jit", [True, False], ids=["jit", "jit disabled"])
+@pytest.mark.parametrize("name", ["solve", "solve with the transpose and columns", "log-determinant", "sample"])
+def test_arrays_that_lie_on_a_gpu_are_called_with_outside_of_jit_too(sparse, called, monkeypatch, name, jit):
+    import jax
+
+    from tests.inside.diff import jax_device_calls
+
+    function, names = OPERATIONS[name]
+    given = arguments(sparse, names)
+    derivative = jax.grad(lambda *given: (function(sparse, *given) ** 2).sum())
+    expected, seen, run = derivative(*given), [], jax_device_calls._run
+    for answer in ("is_on_gpu", "has_cupy", "has_cudss"):
+        monkeypatch.setattr(jax_device_calls, answer, lambda *_: True)
+    monkeypatch.setattr(jax_device_calls, "_run", lambda *frame: (seen.append(1), run(*frame)))
+    with jax.disable_jit(not jit):
+        assert np.allclose(derivative(*given).values, expected.values, rtol=1e-11, atol=1e-11)
+    assert len(seen) >= 2
+    singular = sparse.CSR(np.array([1.0, 1.0, 0.0]), Pattern([0, 1, 2, 3], [0, 1, 2], (3, 3)))
+    with jax.disable_jit(not jit):
+        with pytest.raises(oc.errors.SingularMatrixError, match="column 2") as caught:
+            sparse.solve(singular, np.ones(3))
+        assert caught.value.column == 2
+        with pytest.raises(oc.errors.NotPositiveDefiniteError):
+            sparse.logdet(singular)
 
 
 @pytest.mark.parametrize("cudss", [False, True])

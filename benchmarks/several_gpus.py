@@ -4,7 +4,8 @@
 
 Factorizations of covariances of ``mixed_families``, eigenpairs of an R-MAT graph, an imputation, and of random sites a
 likelihood with its gradient and kriging, each on the first of the devices, the first two, and so on, or so many as ``--counts``
-says. The median of the second calls counts; the report is the last one's. ``--trace`` adds a call with a trace, whose summary and seconds by cause stand beside.
+says. The median of the second calls counts; the report is the last one's. ``--trace`` adds a call with a trace, whose summary
+and seconds by cause stand beside.
 ``--n`` makes everything small: the order of matrices, vertices of the graph, and eight times the slices of the tensor.
 
 Rates are measured first, quickly. The status is 1 where several devices gave other bits than the first ones at the same key, or

@@ -59,7 +59,8 @@ def arithmetic_key(
     tensor = of(given.observed.shape, "observed", lambda: _contents(given.observed, given.mask))
     taken = {"power": given.power, "center": given.center and given.center.hex()}
     basis = fourier.basis
-    joined = {"eigenspaces": sum(map(len, fourier.eigenspaces))} if fourier.eigenspaces else {}
+    joined: dict[str, Any] = {"slices": "groups by reversed bits"}
+    joined |= {"eigenspaces": sum(map(len, fourier.eigenspaces))} if fourier.eigenspaces else {}
     begun = "zero" if start is None else _contents(start, ~given.mask) if entries else "given"
     return {
         "tensor": tensor | {name: value for name, value in taken.items() if value},

@@ -47,12 +47,18 @@ def space_of(
     plan: TensorPlan, given: Given, fourier: GraphFourier, folder: AnyPath | None, *, trace: bool
 ) -> AbstractTensorSpace:
     """Where the tensor is imputed, as the plan says: whole arrays of the host, or devices."""
+    order, eigenspaces = plan.problem.order, plan.problem.placed(fourier.eigenspaces)
+    basis = fourier.basis[:, order]
+    space: AbstractTensorSpace
     if not plan.is_whole:
-        return DeviceTensorSpace(plan, fourier.basis, folder=folder, trace=trace, eigenspaces=fourier.eigenspaces)
+        space = DeviceTensorSpace(plan, basis, folder=folder, trace=trace, eigenspaces=eigenspaces)
+        space.numbers = order
+        return space
     slices, (device,) = given.observed.shape[1:], plan.devices
     how: dict[str, Any] = {"threads": host_threads(1), "folder": folder, "device": device, "trace": trace}
-    how["eigenspaces"] = fourier.eigenspaces
-    return HostTensorSpace(fourier.basis, (slices[0], slices[1]), given.precision, plan.problem.svt, **how)
+    space = HostTensorSpace(basis, (slices[0], slices[1]), given.precision, plan.problem.svt, eigenspaces=eigenspaces, **how)
+    space.numbers = order
+    return space
 
 
 def as_it_is(X: Any, plan: TensorPlan, key: Mapping[str, Any], parts: Mapping[str, float]) -> Imputed:

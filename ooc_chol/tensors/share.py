@@ -5,22 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.interfaces import ArraySpec
-from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Svt, TensorShape, group_ends, slice_group, subspace_columns
+from ooc_chol.kernels.interfaces.tensors import (
+    PANEL_COLUMNS,
+    Svt,
+    TensorShape,
+    group_ends,
+    slice_group,
+    subspace_columns,
+    within_groups,
+)
 from ooc_chol.precision.triples import Precision
 
 #: What a mask says: which slices are observed, or which entries.
 MaskKind: TypeAlias = Literal["slices", "entries"]
 #: Where parts of a slot begin: multiples of so many bytes.
 _ALIGNMENT = 512
+
+
+def _by_reversed_bits(count: int) -> list[int]:
+    """Numbers below ``count`` in the order of their bits read backwards: the even ones first, of these every other one first."""
+    bits = max(1, (count - 1).bit_length())
+    return sorted(range(count), key=lambda number: int(f"{number:0{bits}b}"[::-1], 2))
 
 
 def part_of(whole: range, number: int, count: int) -> range:
@@ -36,7 +51,7 @@ class TensorProblem:
     precision: Precision  #: Of entries and arithmetic
     svt: Svt  #: How singular values are found
     mask: MaskKind = "slices"  #: Of what the mask says whether it is observed
-    cuts: tuple[int, ...] = ()  #: Where groups of slices end, unless each has as many as the others
+    cuts: tuple[int, ...] = ()  #: Where groups of the eigenvectors end, unless each has as many as the others
 
     __repr__ = brief_repr
 
@@ -59,9 +74,33 @@ class TensorProblem:
         return min(panels.stop * PANEL_COLUMNS, self.shape.width) - panels.start * PANEL_COLUMNS if panels else 0
 
     def beside(self, eigenspaces: Sequence[range]) -> TensorProblem:
-        """The same problem, whose groups of slices do not end within eigenspaces that they can hold."""
+        """The same problem, whose groups of eigenvectors do not end within eigenspaces that they can hold."""
         ends, usual = (group_ends(self.shape.components, self.group, runs) for runs in (eigenspaces, ()))
         return replace(self, cuts=() if ends == usual else ends)
+
+    @cached_property
+    def dealt(self) -> tuple[range, ...]:
+        """Groups of eigenvectors in the order of their slices, that of reversed bits: any adjacent ones are of all eigenvalues.
+
+        Slices of large eigenvalues take longer, and each device has adjacent groups.
+        """
+        ends = self.cuts or group_ends(self.shape.components, self.group)
+        groups = [range(start, stop) for start, stop in pairwise((0, *ends))]
+        return tuple(groups[number] for number in _by_reversed_bits(len(groups)))
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """The eigenvector of each slice."""
+        return np.concatenate([np.arange(each.start, each.stop) for each in self.dealt])
+
+    def placed(self, eigenspaces: Sequence[range]) -> tuple[range, ...]:
+        """Slices of eigenspaces, cut where groups end."""
+        starts = dict(zip(self.dealt, (0, *self.ends), strict=False))
+        found = []
+        for run in within_groups(eigenspaces, sorted(each.stop for each in self.dealt)):
+            by = next(start - group.start for group, start in starts.items() if run.start in group)
+            found.append(range(run.start + by, run.stop + by))
+        return tuple(sorted(found, key=lambda run: run.start))
 
     @property
     def group(self) -> int:
@@ -71,7 +110,7 @@ class TensorProblem:
     @cached_property
     def ends(self) -> tuple[int, ...]:
         """Where groups of slices end."""
-        return self.cuts or group_ends(self.shape.components, self.group)
+        return tuple(accumulate(map(len, self.dealt)))
 
     @property
     def groups(self) -> range:

@@ -50,6 +50,7 @@ class AbstractTensorSpace(AbstractClosing):
     seconds: TensorSeconds
     trace: Trace | None
     joined: tuple[range, ...]  #: Slices of Z that are lowered as one matrix, within groups
+    numbers: NDArray[np.intp] | None = None  #: What messages call the slices of Z, unless by their places
 
     @abstractmethod
     def load(
@@ -114,7 +115,8 @@ class AbstractTensorSpace(AbstractClosing):
         return Trace(tuple(record for track in run.tracks for record in track.records(0)), metadata=metadata)
 
     def _not_finite(self, slices: NDArray[np.intp]) -> NonFiniteTensorError:
-        place = f"slice {int(slices[0])} of the tensor's transform"
+        first = int((slices if self.numbers is None else self.numbers[slices]).min())
+        place = f"slice {first} of the tensor's transform"
         what = "scale the tensor, so that fourth powers of its entries are finite"
         advice = f"entries are too large for {self.precision.value}: {what}"
         return NonFiniteTensorError(place, "not finite, or its Gram matrix is not", advice)

@@ -12,7 +12,8 @@ import scipy.stats
 from scipy.sparse import diags_array, kronsum
 
 import ooc_chol as oc
-from tests.inside.kernels import group_ends, tensors, within_groups
+from tests.inside.kernels import TensorShape, group_ends, tensors, within_groups
+from tests.inside.tensors import TensorProblem, given_of, share, space_of
 from tests.tensor_problems import small_pieces
 from tests.tensor_runs import error_of, problem, random_graph
 
@@ -122,6 +123,7 @@ def test_the_size_of_groups_changes_no_bit_where_they_hold_each_eigenspace(budge
     x = oc.testing.low_rank_tensor(fourier, 12, 10, 1, dtype=np.float64)
     mask = oc.testing.random_mask(x.shape, 0.7)
     options = {"n_lambdas": 5, "memory_budget": budget}
+    monkeypatch.setattr(share, "_by_reversed_bits", range)  # the order of groups is that of a sum
     whole = oc.impute(x, mask, fourier, n_lambdas=5)
     monkeypatch.setattr(tensors, "_MOST_SLICES", 2)
     planned = oc.plan_impute(x, mask, RING, memory_budget=budget)  # its groups of two cut each eigenspace of the ring
@@ -133,3 +135,26 @@ def test_the_size_of_groups_changes_no_bit_where_they_hold_each_eigenspace(budge
     for group in (3, 4, 7):
         monkeypatch.setattr(tensors, "_MOST_SLICES", group)
         assert np.array_equal(oc.impute(x, mask, fourier, **options).tensor, whole.tensor)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16])
+def test_adjacent_groups_are_of_all_eigenvalues(count, monkeypatch):
+    """Each eigenvector has one slice; the first half of the groups has every other one; eigenspaces go where their groups go."""
+    monkeypatch.setattr(tensors, "_MOST_SLICES", 4)
+    r = 4 * count - 1
+    runs = [range(2, 4), range(r - 2, r)] if count > 1 else []
+    problem = TensorProblem(TensorShape(r, r, 6, 5), oc.Precision.DDD, "gram64").beside(runs)
+    assert sorted(problem.order) == list(range(r)) and problem.ends[-1] == r
+    assert {each.start for each in problem.dealt[: (count + 1) // 2]} == {4 * number for number in range(0, count, 2)}
+    moved = problem.placed(runs)
+    assert sorted(problem.order[list(run)].tolist() for run in moved) == [list(run) for run in runs]
+    assert within_groups(moved, problem.ends) == moved
+
+
+def test_messages_call_a_slice_by_its_eigenvector():
+    fourier = oc.GraphFourier(PATH)
+    x = oc.testing.low_rank_tensor(fourier, 4, 4, 1, dtype=np.float64)
+    given = given_of(x, np.ones(8, np.bool_), None, False)
+    with space_of(oc.plan_impute(x, given.mask, fourier), given, fourier, None, trace=False) as space:
+        space.numbers = np.array([4, 7, 3, 0, 1, 2, 5, 6])
+        assert "slice 3 of" in str(space._not_finite(np.array([1, 2])))

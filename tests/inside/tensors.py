@@ -5,8 +5,10 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.tensors.device_space": ("DeviceTensorSpace",),
     "ooc_chol.tensors.host_space": ("HostTensorSpace",),
+    "ooc_chol.tensors.imputation": ("space_of",),
     "ooc_chol.tensors.plan": ("shares_of",),
     "ooc_chol.tensors.predictions": ("paying_count", "step_seconds"),
+    "ooc_chol.tensors.problem": ("given_of",),
     "ooc_chol.tensors.schedule": (
         "ALL_LAMBDAS",
         "ALL_THE_SAME",
@@ -17,6 +19,7 @@ NAMES = {
         "NOTHING_MISSING",
         "noise_floor",
     ),
+    "ooc_chol.tensors.share": ("TensorProblem",),
     "ooc_chol.tensors.space": ("AbstractTensorSpace", "StepFigures", "TensorSeconds"),
 }
 MODULES = {

@@ -14,6 +14,7 @@ from ooc_chol.dense.probing import ProbedSums, form_of_matrix, probe_arrays
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
+from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, foreseen_pivot, sample_starts, sample_step
 from ooc_chol.runtime.passes import Pass, Track, enqueued_in_turns, finish
@@ -100,8 +101,9 @@ def norms_of(measured: MeasuredTiles, *, step: int | None, probes: Probes | None
         traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
     began, expected, pivot = time.perf_counter(), None, None
     if step is not None and measured.sample is not None:
-        expected = FactorNorms.expected(grid, measured.sample, step)
-        pivot = foreseen_pivot(measured.sample, grid.n)
+        with blas_threads(1):  # of a thousand rows: on 32 threads it took 55 ms in place of 12, and bits depended on their number
+            expected = FactorNorms.expected(grid, measured.sample, step)
+            pivot = foreseen_pivot(measured.sample, grid.n)
     return MatrixNorms(
         grid,
         measured.tiles,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +12,14 @@ from numpy.typing import NDArray
 from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, asymmetry_text
 from ooc_chol.eigen.powers import RangeError, check_magnitude
 from ooc_chol.eigen.wanted import Wanted, in_wanted_order
+from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
 
 #: Columns of a product.
 _WIDTH = 8
+#: Orders up to which one BLAS thread is as fast as many: these go on spinning, and hang where another thread forks meanwhile.
+_ONE_THREAD = 1000
 
 
 class WholePairs(NamedTuple):
@@ -52,7 +56,8 @@ def whole_pairs(
     asymmetry = float(np.abs(a - a.T).max()) / largest if largest else 0.0
     if asymmetry > MOST_ASYMMETRY[precision]:
         raise ValueError(asymmetry_text(asymmetry))
-    all_values, all_vectors = np.linalg.eigh(a / 2 + a.T / 2)
+    with blas_threads(1) if n <= _ONE_THREAD else nullcontext():
+        all_values, all_vectors = np.linalg.eigh(a / 2 + a.T / 2)
     order = in_wanted_order(all_values, wanted.which)[: wanted.k]
     values, vectors = all_values[order], np.ascontiguousarray(all_vectors[:, order]).astype(precision.storage)
     exact = vectors.astype(np.float64)

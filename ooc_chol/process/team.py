@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import queue
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +33,12 @@ Result = TypeVar("Result")
 
 #: Teams of blocks that keep threads; the last one serves.
 _kept: list[ThreadTeam] = []
+#: Seconds for which a thread that wants the interpreter lets another one have it, where Python's own 5 ms cost a tenth of a call
+#: of two threads that launch kernels: 9.9 s in place of 10.8 to 11.3, and 10.6 with 0.1 ms.
+_TURN_SECONDS = 5e-4
+#: Python's own, of before the first of these blocks; with the lock of both lists.
+_turns_before: list[float] = []
+_turns_lock = new_lock()
 
 
 class _Batch:
@@ -218,7 +226,8 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
 def kept_threads() -> Iterator[None]:
     """Keep threads for the calls of :func:`map_in_threads` while a ``with`` block runs, each of which would start its own.
 
-    Other threads of the process use them as well. All have ended behind the block.
+    Other threads of the process use them as well. All have ended behind the block. Meanwhile threads take turns at the
+    interpreter every half a millisecond at least (``sys.setswitchinterval``).
 
     Examples
     --------
@@ -228,11 +237,28 @@ def kept_threads() -> Iterator[None]:
     [2, 1]
     """
     with closing(ThreadTeam(cores())) as team:
-        _kept.append(team)
+        _keep(team)
         try:
             yield
         finally:
-            _kept.remove(team)
+            _let_go(team)
+
+
+def _keep(team: ThreadTeam) -> None:
+    """Let a team serve; with the first one turns become short."""
+    with _turns_lock:
+        if not _kept:
+            _turns_before[:] = [sys.getswitchinterval()]
+            sys.setswitchinterval(min(_TURN_SECONDS, _turns_before[0]))
+        _kept.append(team)
+
+
+def _let_go(team: ThreadTeam) -> None:
+    """Let a team serve no more; behind the last one turns are what they were, unless somebody has set them meanwhile."""
+    with _turns_lock:
+        _kept.remove(team)
+        if not _kept and math.isclose(sys.getswitchinterval(), min(_TURN_SECONDS, _turns_before[0]), rel_tol=1e-3):
+            sys.setswitchinterval(_turns_before[0])
 
 
 def _call(function: Callable[[Item], Result], item: Item) -> Result:

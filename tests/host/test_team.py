@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 import time
 from contextlib import closing
@@ -171,6 +172,23 @@ def test_threads_are_kept_for_a_block_and_end_with_it(four_cores):
             assert map_in_threads(abs, [-1, 2]) == [1, 2]
         assert of_the_team() == first
     assert not of_the_team()
+
+
+def test_turns_at_the_interpreter_are_short_in_such_blocks_alone():
+    before = sys.getswitchinterval()
+    try:
+        for usual, inside in ((0.005, 0.0005), (0.0002, 0.0002)):
+            sys.setswitchinterval(usual)
+            with kept_threads():
+                with kept_threads():
+                    assert sys.getswitchinterval() == pytest.approx(inside, rel=0.02)
+                assert sys.getswitchinterval() == pytest.approx(inside, rel=0.02)
+            assert sys.getswitchinterval() == pytest.approx(usual, rel=0.02)
+        with kept_threads():
+            sys.setswitchinterval(0.02)
+        assert sys.getswitchinterval() == pytest.approx(0.02)  # which somebody else has set
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_kept_threads_are_as_many_at_once_as_a_call_wants(four_cores):

@@ -158,9 +158,12 @@ def test_potrf_flags_the_first_bad_pivot(bench, minor, bad):
 @pytest.fixture(scope="module", params=["", "-DFP64_MMA=8", "-DFP64_MMA=0"])
 def triangular(request):
     """The kernels as this device compiles them, and as Ampere and devices without FP64 tensor cores do."""
+    import cupy as cp
+
     from tests.inside.kernels import TriangularKernels
 
-    return TriangularKernels(*filter(None, [request.param]))
+    with cp.cuda.Device(0):  # that of the bench: another test may have left another one current
+        return TriangularKernels(*filter(None, [request.param]))
 
 
 @pytest.mark.parametrize("n", [1, 63, 130, 700])

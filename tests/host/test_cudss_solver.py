@@ -60,7 +60,7 @@ class DirectSolver:
     def __init__(self, a: Any, b: Any, *, options: dict[str, Any]) -> None:
         assert a.indices.dtype == a.indptr.dtype == np.int32
         assert a.dtype == b.dtype == np.float64
-        self._b = b
+        self._b, self.kind = b, options["sparse_system_type"]
         self._given, self._lower, self.plans = a, options["sparse_system_view"] == View.LOWER, 0
         self.config_ptr = id(self)
         self.config = dict.fromkeys(ConfigParam, 0)
@@ -120,8 +120,7 @@ def direct(monkeypatch):
         DirectSolverOptions=dict,
     )
     cupy = module("cupy", asarray=held, zeros=lambda n, dtype: held(np.zeros(n, dtype)), empty=np.empty)
-    device = module("cuda", Device=lambda: module("device", synchronize=lambda: None))
-    cupy.__dict__.update(isfinite=np.isfinite, cuda=device)
+    cupy.__dict__.update(isfinite=np.isfinite)
     given = {
         "cupy": cupy,
         "cupyx": module("cupyx"),
@@ -132,6 +131,7 @@ def direct(monkeypatch):
         "nvmath.bindings": module("bindings", cudss=cudss),
         "nvmath.sparse": module("sparse"),
         "nvmath.sparse.advanced": advanced,
+        "ooc_chol.hardware.cuda": module("cuda", wait_for_device=lambda: None),
     }
     for name, each in given.items():
         monkeypatch.setitem(sys.modules, name, each)
@@ -155,7 +155,7 @@ def csr(direct, matrix):
 def solver_of(direct, matrix, assume, plans=None):
     a = sp.csr_matrix(matrix)
     return direct.CudssSolver(
-        csr(direct, sp.tril(a) if assume else a),
+        csr(direct, sp.tril(a) if assume == "spd" else a),
         lambda: csr(direct, a.T),
         csr(direct, a),
         assume=assume,
@@ -181,7 +181,8 @@ def test_what_is_asked_of_cudss_is_supported_and_solutions_are_refined(direct, a
         assert backward_error(dense, x, b) <= (1e-14 if dtype == np.float64 else 1e-7)
     assert len(DirectSolver.made) == (1 if assume else 2)
     assert all(each.config[ConfigParam.DETERMINISTIC_MODE] == 1 for each in DirectSolver.made)
-    assert all(each.config[ConfigParam.MATCHING_ALG] == (0 if assume else 5) for each in DirectSolver.made)
+    assert all(each.config[ConfigParam.MATCHING_ALG] == (0 if assume == "spd" else 5) for each in DirectSolver.made)
+    assert all(each.kind == (Kind.SPD if assume == "spd" else Kind.GENERAL) for each in DirectSolver.made)
 
 
 def test_a_column_has_the_bits_that_it_has_alone(direct):
@@ -205,7 +206,7 @@ def test_closing_frees_the_factors_of_the_matrix_and_its_transpose(direct):
     assert [each.factors for each in DirectSolver.made] == ["freed", "freed"]
 
 
-def test_a_plan_of_a_symmetric_matrix_serves_the_next_values(direct):
+def test_a_plan_of_a_positive_definite_matrix_serves_the_next_values(direct):
     plans = direct.CudssPlans()
     first, b = solver_of(direct, poisson(8), "spd", plans), held(np.ones(64))
     before = first.solve(b, False)
@@ -226,17 +227,18 @@ def test_a_plan_of_a_symmetric_matrix_serves_the_next_values(direct):
 def test_few_plans_are_kept_and_each_for_its_pattern_alone(direct):
     plans = direct.CudssPlans(keep=2)
     for size in (3, 4, 5):
-        solver_of(direct, poisson(size), "symmetric", plans).close()
+        solver_of(direct, poisson(size), "spd", plans).close()
     assert [each.factors == "freed" for each in DirectSolver.made] == [True, False, False]
     assert plans.take(("poisson", 9)) is None
-    assert solver_of(direct, poisson(4), "symmetric", plans).trouble == ""
+    assert solver_of(direct, poisson(4), "spd", plans).trouble == ""
     assert len(DirectSolver.made) == 3
 
 
-def test_plans_of_matrices_that_are_not_symmetric_are_not_kept(direct):
+@pytest.mark.parametrize("assume", [None, "symmetric"])
+def test_plans_of_matrices_that_are_not_positive_definite_are_not_kept(direct, assume):
     """Rows are matched by values, so that solutions would depend on what was factored before."""
     plans = direct.CudssPlans()
-    solver_of(direct, regular(64, 0.1, 1), None, plans).close()
+    solver_of(direct, poisson(8) if assume else regular(64, 0.1, 1), assume, plans).close()
     assert DirectSolver.made[0].factors == "freed"
 
 

@@ -10,6 +10,8 @@ solves are of the clock. ``gcn`` needs torch-geometric for its peer, ``solves`` 
 - ``spgemm``: the square of 2-D Poisson, 1024 x 1024 points.
 - ``gcn``: epochs of a graph convolutional network of two layers on a random graph of 343,565 vertices, degrees skewed.
 - ``solves``: 2-D Poisson, 1024 x 1024 points: factor, solve, gradients, second solve.
+- ``jax_solves``: the same in JAX, solve and gradients by one jitted function: by cuDSS where the arrays lie, and for 316 x 316
+  points beside the host's factors, which a call back brings.
 - ``domains``: the example of domain decomposition with 65,536 points.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -31,7 +34,7 @@ from ooc_chol.diff.pattern import Pattern
 FOLDER = "diff"
 cp, torch, sparse = Later("cupy"), Later("torch"), Later("ooc_chol.diff.torch")
 #: Seconds that a case may take, importing included.
-LIMITS = {"products": 65, "panels": 45, "spgemm": 25, "gcn": 30, "solves": 30, "domains": 60}
+LIMITS = {"products": 65, "panels": 45, "spgemm": 25, "gcn": 30, "solves": 30, "jax_solves": 60, "domains": 60}
 #: Calls that are timed together, and bytes of the copy that is the yardstick.
 AT_ONCE, COPY_BYTES = 5, 1 << 31
 CUDA = "cuda:0"
@@ -324,6 +327,36 @@ def solves(record: Record, side: int = 1024) -> None:
     record.attempt("cuDSS", rounds)
 
 
+def jax_solves(record: Record, sides: Sequence[int] = (316, 1024)) -> None:
+    """Solve and gradients in JAX, of seconds of the clock: the first call, the same values again, and two of other values."""
+    import jax
+
+    import ooc_chol.diff.jax as of_jax
+
+    jax.config.update("jax_enable_x64", True)
+    gpu = jax.devices("cuda")[0]
+    for side in sides:
+        pattern, values = poisson(side)
+        a = of_jax.CSR(jax.device_put(values.astype(np.float64), gpu), pattern)
+        b = jax.device_put(np.random.default_rng(0).random(side * side), gpu)
+
+        def of_method(method: str, a: Any = a, b: Any = b) -> dict[str, Any]:
+            def squares(a: Any, b: Any) -> tuple[Any, Any]:
+                x = of_jax.solve(a, b, assume="spd", method=method)
+                return (x**2).sum(), x
+
+            both = jax.jit(jax.grad(squares, (0, 1), has_aux=True))
+            found = [seconds_of(lambda by=by: jax.block_until_ready(both(a * by, b))) for by in (1.0, 1.0, 1.5, 1.25)]
+            x = found[0][1][1]
+            seconds = dict(
+                zip(("first", "the same values", "other values", "others again"), (each[0] for each in found), strict=True)
+            )
+            return {"all": seconds, "residual": float(abs(of_jax.matmul(a, x) - b).max())}
+
+        for method in ("cudss", "superlu")[: 2 if side < 400 else 1]:
+            record.attempt(f"{side} x {side}, {method}", partial(of_method, method))
+
+
 def domains(record: Record, n: int = 65_536) -> None:
     """The example of domain decomposition, trained by 10 steps."""
     script = ROOT / "examples" / "diff_domain_decomposition.py"
@@ -338,7 +371,9 @@ def domains(record: Record, n: int = 65_536) -> None:
     record.attempt("example", example)
 
 
-CASES: dict[str, Callable[[Record], None]] = {each.__name__: each for each in (products, panels, spgemm, gcn, solves, domains)}
+CASES: dict[str, Callable[[Record], None]] = {
+    each.__name__: each for each in (products, panels, spgemm, gcn, solves, jax_solves, domains)
+}
 
 
 def options(parser: Parser) -> None:

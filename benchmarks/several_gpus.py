@@ -211,6 +211,8 @@ def run(options: Options) -> Iterator[dict[str, Any]]:
     """Every case on every number of devices."""
     options.devices, wrong = resolve_devices(options.devices), list[str]()
     counts = options.counts or list(range(1, len(options.devices) + 1))
+    if options.calls < 1:
+        raise ValueError(f"--calls is {options.calls}; give 1 or more")
     if not all(0 < count <= len(options.devices) for count in counts):
         raise ValueError(f"--counts are {counts}, but there are {len(options.devices)} devices")
     if options.on_gpu and not options.keep_rates:

@@ -101,7 +101,7 @@ def norms_of(measured: MeasuredTiles, *, step: int | None, probes: Probes | None
         traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
     began, expected, pivot = time.perf_counter(), None, None
     if step is not None and measured.sample is not None:
-        with blas_threads(1):  # of a thousand rows: on 32 threads it took 55 ms in place of 12, and bits depended on their number
+        with blas_threads(1):  # of a thousand rows: by 32 threads it took 55 ms in place of 26, with bits of its own
             expected = FactorNorms.expected(grid, measured.sample, step)
             pivot = foreseen_pivot(measured.sample, grid.n)
     return MatrixNorms(

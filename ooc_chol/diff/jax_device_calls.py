@@ -24,7 +24,7 @@ from ooc_chol.diff.call_frames import Frame, Place
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.process.fork_safety import new_lock
 
-#: What XLA knows the handlers as, one for each platform.
+#: Name of the handlers, one for each platform, in XLA.
 _TARGET = "ooc_chol_call"
 #: The last errors of calls, by what XLA was told of them: outside of jit they are raised as they are.
 _RAISED: deque[tuple[str, BaseException]] = deque(maxlen=8)

@@ -25,7 +25,7 @@ Solve = Callable[[Any, Any, bool], Any]
 
 
 class Solver(Static):
-    """How the matrices of a pattern are solved with, and by what on a GPU: a method of factors, or substitution."""
+    """Solves with the matrices of a pattern; on a GPU by a method of factors, or substitution."""
 
     def __init__(self, structure: Structure, name: str, solve: Solve, by: Literal[Method, "substitution"]) -> None:
         super().__init__()

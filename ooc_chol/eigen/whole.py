@@ -18,8 +18,9 @@ from ooc_chol.process.address_space import check_room
 
 #: Columns of a product.
 _WIDTH = 8
-#: Orders up to which one BLAS thread is as fast as many: these go on spinning, and hang where another thread forks meanwhile.
-_ONE_THREAD = 1000
+#: Orders up to which one BLAS thread is as fast as two; of 1,000 it takes 1.7 times as long. Several go on spinning, and hang
+#: where another thread forks meanwhile.
+_ONE_THREAD = 300
 
 
 class WholePairs(NamedTuple):

@@ -140,7 +140,7 @@ class SweepCuts(AbstractClosing):
             return self._opened().components(vertices, degrees, noticed, joins)
 
     def rows(self, vertices: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """How many edges each vertex of a subgraph has in it, and the sum of their weights.
+        """Count the edges that each vertex of a subgraph has in it, and sum their weights.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ class SweepCuts(AbstractClosing):
             return self._opened().rows(vertices)
 
     def across(self, vertices: NDArray[np.integer], side: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The entries of a subgraph between two sides of it.
+        """List the entries of a subgraph between two sides of it.
 
         Parameters
         ----------

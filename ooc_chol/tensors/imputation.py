@@ -47,16 +47,16 @@ def space_of(
     plan: TensorPlan, given: Given, fourier: GraphFourier, folder: AnyPath | None, *, trace: bool
 ) -> AbstractTensorSpace:
     """Where the tensor is imputed, as the plan says: whole arrays of the host, or devices."""
-    order, eigenspaces = plan.problem.order, plan.problem.placed(fourier.eigenspaces)
-    basis = fourier.basis[:, order]
+    order = plan.problem.order
+    basis, eigenspaces = fourier.basis[:, order], plan.problem.placed(fourier.eigenspaces)
     space: AbstractTensorSpace
-    if not plan.is_whole:
+    if plan.is_whole:
+        (device,), slices = plan.devices, given.observed.shape[1:]
+        how: dict[str, Any] = {"folder": folder, "device": device, "trace": trace, "eigenspaces": eigenspaces}
+        sizes = slices[0], slices[1]
+        space = HostTensorSpace(basis, sizes, given.precision, plan.problem.svt, threads=host_threads(1), **how)
+    else:
         space = DeviceTensorSpace(plan, basis, folder=folder, trace=trace, eigenspaces=eigenspaces)
-        space.numbers = order
-        return space
-    slices, (device,) = given.observed.shape[1:], plan.devices
-    how: dict[str, Any] = {"threads": host_threads(1), "folder": folder, "device": device, "trace": trace}
-    space = HostTensorSpace(basis, (slices[0], slices[1]), given.precision, plan.problem.svt, eigenspaces=eigenspaces, **how)
     space.numbers = order
     return space
 

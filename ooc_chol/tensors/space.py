@@ -50,7 +50,7 @@ class AbstractTensorSpace(AbstractClosing):
     seconds: TensorSeconds
     trace: Trace | None
     joined: tuple[range, ...]  #: Slices of Z that are lowered as one matrix, within groups
-    numbers: NDArray[np.intp] | None = None  #: What messages call the slices of Z, unless by their places
+    numbers: NDArray[np.intp] | None = None  #: Names of the slices of Z in messages, unless their places
 
     @abstractmethod
     def load(

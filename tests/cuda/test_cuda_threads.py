@@ -61,7 +61,7 @@ def opened():
 
 
 def filling(stream, target, what=lambda: None):
-    """What enqueues the numbers 1 to 50 one after the other into ``target``."""
+    """A function that enqueues the numbers 1 to 50 one after the other into ``target``."""
     from tests.inside.hardware import cuda_stream
 
     def enqueue():
@@ -128,7 +128,8 @@ def test_what_a_stranger_voids_is_enqueued_as_it_is(opened):
     launch()
     stream.synchronize()
     assert not strange and target.get().tolist() == [50.0] * 4
-    assert device.captured(stream, filling(stream, target)) is not None
+    alone = filling(stream, target)
+    assert device.captured(stream, alone) is not alone
 
 
 def test_an_error_of_what_is_captured_is_raised(opened):

@@ -199,8 +199,7 @@ class WorkerState:
             if step.kind is StepKind.COMPUTE:
                 self._outstanding.append(position)
                 self._in_flight += weights[position]
-            action: Enqueue = tuple.__new__(Enqueue, (position, position in watched))  # in half the time that its class takes
-            actions.append(action)
+            actions.append(Enqueue(position, position in watched))
             self.next = position + 1
         if not self._draining:
             self._draining = True

@@ -22,7 +22,7 @@ from ooc_chol.runtime.passes import Pass, on_each_device
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 _Result = TypeVar("_Result")
-#: Streams of each device that take its blocks in turn: a product of some columns occupies a quarter of a GPU.
+#: Streams of each device that take its blocks in turn: a product of some columns leaves most of a GPU idle.
 STREAMS = 4
 
 

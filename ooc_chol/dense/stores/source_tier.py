@@ -54,7 +54,7 @@ class SourceTier(AbstractTier):
         self.source.read_block(self.grid.span(i), self.grid.span(j), out, team=team)
 
     def function_on(self, device: str) -> TileFunction:
-        """Return what fills tiles on a device: :meth:`generate`, or CUDA source as it is, which takes a third of the time."""
+        """Return what fills tiles on a device: :meth:`generate`, or CUDA source as it is, for which no stream is made current."""
         if isinstance(self.source, FunctionSource) and self.source.dtype == self.fmt.dtype:
             function = self.source.tile_function(on_host=device_kind(device).is_in_host_memory)
             if getattr(function, "takes_stream", False):

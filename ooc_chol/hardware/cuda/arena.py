@@ -17,7 +17,7 @@ from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, ArraySpec
 class Rectangle:
     """The same rectangle of every plane of an array, with what kernels and copies ask of CuPy's arrays.
 
-    It is made and asked in a fraction of their time: a run makes thousands, in the thread that enqueues for all devices.
+    A run makes thousands, in the thread that enqueues for all devices: they are no arrays, which take longer to make and to ask.
     """
 
     __slots__ = ("data", "dtype", "itemsize", "shape", "strides")

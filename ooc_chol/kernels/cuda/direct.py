@@ -133,8 +133,8 @@ class CudssSolver:
     In its deterministic mode cuDSS 0.8 takes one right-hand side, and refines none: its analysis answers ``NOT_SUPPORTED`` where
     there are more, or where it is told to refine. So right-hand sides are solved for one after the other and refined here, two
     steps each, by which a solution takes three solves with the factors and two products with the matrix. Its factorization of
-    symmetric matrices that may be indefinite ends there with an illegal instruction, now and then, after which the process has
-    no GPU: those are factored as general ones. ``a`` is the lower triangle of a positive definite matrix, else all of it.
+    symmetric matrices that may be indefinite ended there with an illegal instruction, now and then, after which a process has no
+    GPU: those are factored as general ones. ``a`` is the lower triangle of a positive definite matrix, else all of it.
     """
 
     method = "cudss"

@@ -1,4 +1,4 @@
-"""Launches in half the time of CuPy's, which makes an object of each argument: of kernels that a run launches by the thousand."""
+"""Launches by one call of the driver, of kernels by the thousand: CuPy makes an object of each of their arguments."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _UINT8, _SWIZZLE_128, _PROMOTE_256 = 0, 3, 3
 _MAP_BYTES = 128
 #: Types of the kernel's ``Shape``.
 _SHAPE = "6i"
-#: What one copy takes along the three axes from the last one on: of rows, and of what is transposed beside them.
+#: Boxes of one copy along the three axes from the last one on: of rows, and of what is transposed beside them.
 _BY_ROWS, _BY_COLUMNS = (BLOCK_DEPTH, BLOCK_ROWS, 1), (BLOCK_DEPTH, BLOCK_COLUMNS, 1)
 #: Maps that are kept: a run at n = 131,072 on two GPUs makes 1,800.
 _MOST_MAPS = 1 << 14

@@ -21,7 +21,7 @@ _BLOCK = (32, 8)
 class CudaTileFunction:
     """A tile function that runs on CUDA devices; made by :func:`~ooc_chol.toolbox.cuda_source`, whose parameters it keeps."""
 
-    #: What tells a device that neither itself nor the stream need be current beyond that.
+    #: Word for a device that the stream need not be current.
     takes_stream = True
 
     def __init__(self, code: str, name: str, arguments: tuple[Any, ...]) -> None:

@@ -94,7 +94,7 @@ class SweepKernels:
             return cp.asnumpy(labels), cp.asnumpy(is_noticed).view(np.bool_)
 
     def rows(self, vertices: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """How many entries of the row of each vertex (m,) lead to others of them, (m,), and their sums, (m,)."""
+        """Counts of entries in the row of each vertex (m,) that lead to others of them, (m,), and their sums, (m,)."""
         m = len(vertices)
         with self._current():
             lengths, sums = cp.empty(m, np.int32), cp.empty(m, np.float64)
@@ -102,7 +102,7 @@ class SweepKernels:
             return cp.asnumpy(lengths), cp.asnumpy(sums)
 
     def across(self, vertices: NDArray[np.integer], side: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """How many edges to the other side each vertex (m,) has, (m,), and their weights, row by row."""
+        """Counts of edges of each vertex (m,) to the other side, (m,), and their weights, row by row."""
         m = len(vertices)
         with self._current():
             own, sides = cp.asarray(np.ascontiguousarray(vertices, np.int32)), cp.full(self._n, 2, np.uint8)

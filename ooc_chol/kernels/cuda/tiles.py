@@ -126,10 +126,8 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
     def bind(self, nb: int, workspace: int) -> None:
         """Create the cuBLAS handle and load the kernels, on the current device, with workspace at address ``workspace``."""
         self._device = cp.cuda.Device()
-        self._workspace, self._check_finite = (
-            workspace,
-            Kernel(load("tiles.cu").get_function("check_finite"), "qiiiq", (_THREADS,)),
-        )
+        self._workspace = workspace
+        self._check_finite = Kernel(load("tiles.cu").get_function("check_finite"), "qiiiq", (_THREADS,))
         self._blas = BlasHandle([self._of_stream(number) for number in range(self._n_streams)])
         for number in range(self._n_streams):
             cp.cuda.runtime.memset(self._of_potrf(number), 0, sizes.potrf_workspace_bytes())  # its counters start at zero

@@ -30,7 +30,7 @@ from ooc_chol.apps.spectral.solving.ways import LANCZOS, Size, expected_way
 _SHARED = 0.5
 #: Nor are its rows copied while the host looks at fewer others than so many times its own: a copy takes as long as four times.
 _OTHERS = 2
-#: What stands for these looks where a GPU searches cuts: below half of the rows, the matrix is packed again from a copy anyway.
+#: Looks in place of these where a GPU searches cuts: below half of the rows, a copy packs the matrix again anyway.
 _LOOKS_BESIDE_GPU = 2
 
 

@@ -62,7 +62,7 @@ class Within(NamedTuple):
     """A packed adjacency of a graph that another one is part of: products with it serve both."""
 
     matrix: oc.BlockCSR
-    rows: NDArray[np.integer]  #: Of each vertex of the part
+    rows: NDArray[np.integer]  #: Row of each vertex of the part
 
     def laplacian(self, degrees: Vectors) -> oc.Operator:
         """The normalized Laplacian of the part, and ones for all other vertices, amid its eigenvalues.
@@ -312,7 +312,7 @@ class _Call(NamedTuple):
     way: _Way
     null: Vectors
     turn: _Turn
-    rows: NDArray[np.integer] | None = None  #: Of the graph's vertices in the operator; None where it has no others
+    rows: NDArray[np.integer] | None = None  #: Rows of the graph's vertices in the operator; None where it has no others
     begin: Vectors | None = None  #: Vectors to start with, beside random ones
 
     @property

@@ -120,6 +120,7 @@ CASES: dict[str, Callable[[Options], AbstractContextManager[Problem]]] = {
     "residue 48 GiB": partial(factored, "rq 30", 163840, fp64="residue", memory_budget="48 GiB"),
     "native": partial(factored, "rq 30", 131072, fp64="native"),
     "weak 1e-5": partial(factored, "ex 200", 131072, precision_threshold=1e-5),
+    "weak 400,000": partial(factored, "ex 200", 400_000, precision_threshold=1e-5, memory_budget="74 GiB"),
     "strong 1e-5": partial(factored, "ex 10", 131072, precision_threshold=1e-5),
     **{f"default {order}": partial(factored, "rq 30", order) for order in (4096, 8192, 16384, 32768)},
     "default": partial(factored, "rq 30", 65536),
@@ -145,6 +146,7 @@ def measured(problem: Problem, devices: tuple[str, ...], options: Options) -> di
             if (report := getattr(result, "report", None)) is not None:
                 found |= {"seconds": report.seconds.to_dict(), "key": dict(report.key), "page": str(report)}
         if isinstance(result, oc.CholeskyFactor):
+            found["bytes_per_entry"] = result.plan.stored_bytes / (result.n * (result.n + 1) / 2)
             result.close()
         del result
     return found

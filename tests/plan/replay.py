@@ -80,6 +80,7 @@ class Replay:
     def __init__(self, programs: Sequence[Program], grid: TileGrid) -> None:
         self._programs = programs
         self._grid = grid
+        self._folding = {device for device, program in enumerate(programs) if getattr(program.layout, "folds", False)}
         self.held: dict[Spot, Any] = {("store", i, j): 0 for i, j in grid.tiles()}
         self._written: set[Any] = set()
         self.writes_of_store: list[Spot] = []
@@ -212,7 +213,8 @@ class Replay:
         *where, terms = held
         if tuple(where) != (row, column, k0) or work.accumulates != (k0 > 0):
             raise RaceError(f"the sum of ({row}, {column}) goes on at tile column {k0} of K, but finds {held}")
-        if (terms := terms + (work.stop - work.start) * self._grid.nb) > MOST_TERMS:
+        before = 0 if device in self._folding else terms
+        if (terms := before + (work.stop - work.start) * self._grid.nb) > MOST_TERMS:
             raise RaceError(f"the sum of ({row}, {column}) has {terms} terms")
         return Write(spot, held if k0 else None, (row, column, k0 + work.stop - work.start, terms))
 

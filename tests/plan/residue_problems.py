@@ -42,11 +42,19 @@ def least_strips(nt: int, chunk: int, width: int) -> int:
 
 
 def make_problem(
-    nt: int, *, nb: int = 16, owners: Sequence[int] | None = None, chunk: int = 2, width: int = 2, more: int = 0, **options
+    nt: int,
+    *,
+    nb: int = 16,
+    owners: Sequence[int] | None = None,
+    chunk: int = 2,
+    width: int = 2,
+    more: int = 0,
+    folds: bool = False,
+    **options,
 ) -> ResidueProblem:
     """``nt`` whole tile rows, on one device when no owners are given, with ``more`` slots than must be of every kind."""
     strips = least_strips(nt, chunk, width) + more
-    layout = ResidueLayout(13, nb, chunk, width, width + 1 + more, 1 + more, strips, 2 + more)
+    layout = ResidueLayout(13, nb, chunk, width, width + 1 + more, 1 + more, strips, 2 + more, folds=folds)
     return ResidueProblem(TileGrid(nt * nb, nb), tuple(owners or (0,) * nt), layout, **options)
 
 
@@ -60,6 +68,6 @@ def residue_problems(draw: st.DrawFn, *, most_rows: int = 8, most_devices: int =
     width = draw(st.integers(1, chunk))
     tiles, transit, accumulators = width + draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(2, 4))
     strips = least_strips(nt, chunk, width) + draw(st.sampled_from([0, 0, 1, 3, 8, 30]))
-    layout = ResidueLayout(13, min(n, nb), chunk, width, tiles, transit, strips, accumulators)
+    layout = ResidueLayout(13, min(n, nb), chunk, width, tiles, transit, strips, accumulators, folds=draw(st.booleans()))
     itemsize = draw(st.sampled_from([8, 4, None]))
     return ResidueProblem(TileGrid(n, nb), owners, layout, itemsize, draw(st.booleans()))

@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.errors import BudgetError, ScheduleError
-from tests.inside.dense import Program, ProgramBuilder, Step, contents, least_layout, residue_layouts, rows, simulate, tile_key
+from tests.builders import forget_plans
+from tests.inside.dense import (
+    Program,
+    ProgramBuilder,
+    Step,
+    contents,
+    least_layout,
+    residue_layouts,
+    residue_tiles,
+    rows,
+    simulate,
+    tile_key,
+)
+from tests.inside.dense import residues as residues_planner
 from tests.inside.precision import MOST_ROWS, MOST_TERMS
 from tests.inside.tasks import (
     INVERSES,
@@ -393,15 +406,14 @@ def test_every_layout_fits_its_bytes_and_none_needs_less_than_the_least(nt, nb, 
 # folds
 
 
-@pytest.mark.parametrize(("columns", "n_folds"), [(1, 0), (2, 1)])
-def test_sums_of_more_terms_than_int32_holds_are_folded(columns, n_folds):
+@pytest.mark.parametrize(("columns", "n_folds", "folds"), [(1, 0, False), (2, 1, False), (2, 0, True)])
+def test_sums_of_more_terms_than_int32_holds_are_folded(columns, n_folds, folds):
     nb = MOST_TERMS // 4
-    problem = make_problem(4 + columns, nb=nb, chunk=1, width=1, more=2)
+    problem = make_problem(4 + columns, nb=nb, chunk=1, width=1, more=2, folds=folds)
     programs = problem.programs()
     simulate(programs, problem.grid, None)
     replayed(programs, problem.grid)
-    folds = [step for program in programs for step in program.steps if isinstance(step.operation, Fold)]
-    assert len(folds) == n_folds
+    assert sum(isinstance(step.operation, Fold) for program in programs for step in program.steps) == n_folds
 
 
 @fewer_examples
@@ -415,6 +427,7 @@ def test_sums_are_folded_in_time_wherever_the_limit_is(problem, most, seed):
         programs = problem.programs()
         simulate(programs, problem.grid, None)
         replayed(programs, problem.grid, (1.0, 1e-3), seed)
+        assert not (problem.layout.folds and any(isinstance(step.operation, Fold) for each in programs for step in each.steps))
 
 
 def test_a_plan_of_more_columns_than_int32_sums_takes():
@@ -424,6 +437,16 @@ def test_a_plan_of_more_columns_than_int32_sums_takes():
     assert folded
     assert all(column * 8192 > MOST_TERMS - 8192 * plan.layout.chunk for _, column in folded)
     assert plan.moduli == 13
+
+
+def test_such_a_plan_where_products_leave_residues(monkeypatch):
+    for module in (residues_planner, residue_tiles):
+        monkeypatch.setattr(module, "folds_products", lambda _: True)
+    forget_plans()
+    plan = oc.plan(MOST_TERMS + 4 * 4096, tile_size=4096, devices=["cuda:0", "cuda:1"], memory_budget="60 GiB", fp64="residue")
+    forget_plans()
+    assert plan.layout.folds
+    assert not any(isinstance(step.operation, Fold) for program in plan.programs for step in program.steps)
 
 
 def test_too_many_rows_and_tiles_of_the_wrong_order_are_refused():

@@ -115,7 +115,7 @@ def _steps_of_residue_panel(grid: TileGrid, layout: ResidueLayout, panel: Panel,
     diagonals = 2 * width * (n_devices - 1)
     strips = width * passes if n_devices == 1 else (n_devices - 1) * width * (passes + width)
     pieces = passes + (k0 // NARROW_TILES if layout.has_fp16 else 0)
-    folds = k0 * grid.nb // MOST_TERMS
+    folds = 0 if layout.folds else k0 * grid.nb // MOST_TERMS
     products = rows * (pieces + folds) + width * pieces  # an own row multiplies with itself apart
     # Strips stay where the panel's own and the next one's leave room; each tile else is fetched and converted.
     kept = max(0, layout.strips - STREAMING - width - 2 * width * passes) * min(k0, layout.chunk)

@@ -66,7 +66,10 @@ class Contents:
 
     def __post_init__(self) -> None:
         self._slots = [self.layout.slots(pool) if pool in _SLOTTED else 0 for pool in Pool]
-        self._chunk = self.layout.chunk if isinstance(self.layout, ResidueLayout) else 0
+        is_residue = isinstance(self.layout, ResidueLayout)
+        self._chunk = self.layout.chunk if is_residue else 0
+        # Products that leave residues fold each sum before it is kept: no sum of theirs has more terms than one of them adds.
+        self._keeps_sums = not (is_residue and self.layout.folds)
 
     def apply(self, step: Step, others: Sequence[Contents]) -> None:
         """Verify that ``step`` finds what it needs, and note what it makes."""
@@ -149,7 +152,7 @@ class Contents:
             raise ScheduleError(f"{step.label} adds tile columns {start}:{stop} of K to ({row}, {column}), which holds {before}")
         if work.accumulates != (before.terms > 0):
             raise ScheduleError(f"{step.label} {'adds to' if work.accumulates else 'overwrites'} its sum, which holds {before}")
-        terms = before.terms + (stop - start) * self.grid.nb
+        terms = (stop - start) * self.grid.nb + (before.terms if self._keeps_sums else 0)
         if terms > MOST_TERMS:
             raise ScheduleError(f"{step.label}: {terms} products in one int32 may overflow; fold before")
         self.sums[place] = _Sum(row, column, stop, terms)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from logging import ERROR
 from typing import Any
@@ -22,6 +23,8 @@ from ooc_chol.process.address_space import guarded_imports
 _LOOPBACK = "127.0.0.1"
 #: The address of pages, by a port that is free: they are neither encrypted nor locked.
 _PAGES = f"{_LOOPBACK}:0"
+#: For how long a killed worker's memory is waited for.
+_FREED_SECONDS = 120.0
 #: What names a cluster: a word, and how many workers or jobs; anything else is the address of a scheduler.
 _WORDS = re.compile(r"(local|slurm)(?::(\d+))?")
 
@@ -113,13 +116,35 @@ def _local(count: int | None, opened: ExitStack) -> Any:
     each = {**closed, "nthreads": 1, "resources": {GPU_RESOURCE: 1}, "memory_limit": distributed.system.MEMORY_LIMIT // count}
     workers = {
         number: {
-            "cls": distributed.Nanny,
+            "cls": _nanny(),
             "options": {**each, "env": {"CUDA_VISIBLE_DEVICES": ",".join(dealt(seen, number, count))}},
         }
         for number in range(count)
     }
     scheduler = {"cls": distributed.Scheduler, "options": {**closed, "dashboard_address": _PAGES}}
     return opened.enter_context(distributed.SpecCluster(workers, scheduler, security=security, silence_logs=ERROR))
+
+
+@cache
+def _nanny() -> Any:
+    """Dask's supervisor of a worker, which waits for a worker that it has killed until the system has its memory back.
+
+    Dask gives a killed process 5 seconds, and 80 GB of page-locked memory take more than twice as long.
+    """
+    base: Any = distributed_package().Nanny
+
+    class Nanny(base):  # type: ignore[misc]
+        async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
+            worker = self.process and self.process.process
+            try:
+                await super().kill(timeout=timeout, reason=reason)
+            except TimeoutError:
+                if worker is None:
+                    raise
+                with suppress(ValueError):  # it has ended by now, and is closed
+                    await worker.join(_FREED_SECONDS)
+
+    return Nanny
 
 
 def dealt(gpus: Sequence[str], worker: int, workers: int) -> Sequence[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import ssl
 import sys
 from types import SimpleNamespace
 
 import dask
+import distributed
 import numpy as np
 import psutil
 import pytest
@@ -82,6 +84,23 @@ def test_a_call_without_the_certificate_gets_nowhere(opened, scheme):
     address = opened[0].scheduler.address.replace("tls", scheme)
     with pytest.raises(oc.errors.ClusterError, match=r"certificates"):
         oc.cholesky(np.eye(3), client=address)
+
+
+@pytest.mark.usefixtures("clusters")
+def test_a_killed_worker_whose_memory_the_system_takes_back_slowly_is_waited_for(monkeypatch):
+    """Dask gives up after 9 seconds, and the cluster would never be closed."""
+    kill, given_up = distributed.nanny.WorkerProcess.kill, []
+
+    async def too_late(self, *arguments, **options):
+        await kill(self, *arguments, **options)
+        given_up.append(self.status)
+        raise TimeoutError
+
+    monkeypatch.setattr(opening, "cuda_names", lambda _: ["a"])
+    monkeypatch.setattr(distributed.nanny.WorkerProcess, "kill", too_late)
+    with dask.config.set(SETTINGS), oc.open_cluster("local:1") as client:
+        (pid,) = client.run(os.getpid).values()
+    assert given_up and not psutil.pid_exists(pid)
 
 
 @pytest.mark.parametrize("opened", ["cores"], indirect=True)

@@ -66,10 +66,9 @@ class Contents:
 
     def __post_init__(self) -> None:
         self._slots = [self.layout.slots(pool) if pool in _SLOTTED else 0 for pool in Pool]
-        is_residue = isinstance(self.layout, ResidueLayout)
-        self._chunk = self.layout.chunk if is_residue else 0
+        self._chunk = self.layout.chunk if isinstance(self.layout, ResidueLayout) else 0
         # Products that leave residues fold each sum before it is kept: no sum of theirs has more terms than one of them adds.
-        self._keeps_sums = not (is_residue and self.layout.folds)
+        self._keeps_sums = not (isinstance(self.layout, ResidueLayout) and self.layout.folds)
 
     def apply(self, step: Step, others: Sequence[Contents]) -> None:
         """Verify that ``step`` finds what it needs, and note what it makes."""

@@ -135,6 +135,7 @@ def _nanny() -> Any:
 
     class Nanny(base):  # type: ignore[misc]
         async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
+            """End the worker, by force where it takes too long."""
             worker = self.process and self.process.process
             try:
                 await super().kill(timeout=timeout, reason=reason)

@@ -83,6 +83,25 @@ def test_singular_matrices_name_their_column() -> None:
     assert caught.value.column in (0, 1, 2)
 
 
+@pytest.mark.parametrize("assume", [None, "symmetric"])
+@pytest.mark.parametrize("seed", range(6))
+def test_zeros_among_the_entries_leave_the_gpu_as_it_is(seed: int, assume: Any) -> None:
+    """Rows, columns and blocks of stored zeros; the next matrix is solved with, of zeros on the diagonal as well."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 60))
+    a = rng.standard_normal((n, n)) + 0.1
+    a = a + a.T
+    pattern = diff.Pattern(np.arange(n + 1) * n, np.tile(np.arange(n), n), (n, n))
+    gone, (b,) = rng.choice(n, 1 + seed % 3, replace=False), _on_device(rng.standard_normal(n))
+    singular = a.copy()
+    singular[gone] = singular[:, gone] = 0.0
+    with pytest.raises(oc.errors.SingularMatrixError):
+        diff.solve(pattern, *_on_device(singular.reshape(-1)), b, assume=assume)
+    hollow = a * (1 - np.eye(n))
+    x = diff.solve(pattern, *_on_device(hollow.reshape(-1)), b, assume=assume)
+    assert backward_error(hollow, x.get(), b.get()) <= 1e-12
+
+
 @pytest.mark.parametrize("trans", [False, True])
 @pytest.mark.parametrize("unit_diagonal", [False, True])
 @pytest.mark.parametrize("lower", [False, True])

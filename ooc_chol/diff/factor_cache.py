@@ -12,7 +12,7 @@ import numpy as np
 from ooc_chol.diff.memory import Array, device_of, is_cupy
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import matmul, matmul_transposed
-from ooc_chol.diff.solve_checks import check_definite, check_matrix, check_right_hand_sides, lacks_diagonal, symmetric
+from ooc_chol.diff.solve_checks import check_definite, check_matrix, check_right_hand_sides, symmetric
 from ooc_chol.errors import OocCholError
 from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.process.fork_safety import new_lock, new_rlock
@@ -86,7 +86,7 @@ class Factor(AbstractClosing):
     def close(self) -> None:
         """Free the factors; the factor solves no more.
 
-        The memory of cuDSS's factors by ``assume="spd"`` waits for the next values of the pattern, which need no new plan:
+        The memory of cuDSS's factors of a symmetric matrix waits for the next values of its pattern, which need no new plan:
         :func:`forget_factors` frees it.
         """
         with self._lock:
@@ -176,12 +176,9 @@ class FactorCache:
     def _by_cudss(self, pattern: Pattern, values: Array, assume: Assume) -> _Solver:
         """Factors by cuDSS, in float64; where they are not good, SuperLU tells whether the matrix is singular, and where."""
         wide = values.astype(np.float64)
-        if assume != "spd" and lacks_diagonal(pattern, wide):
-            self._by_superlu(pattern, values, assume)
-            raise UnsolvedError(pattern.name, "its entries that are not zero give no full diagonal")
         full = _csr(pattern, wide)
         part = pattern.tril()
-        a = _csr(part.pattern, wide[part.places.on(wide)]) if assume == "spd" else full
+        a = _csr(part.pattern, wide[part.places.on(wide)]) if assume else full
 
         def transposed() -> Any:
             return _csr(pattern.transposed, wide[pattern.place("transposing", wide)])

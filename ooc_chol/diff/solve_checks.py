@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_chol.diff.checks import check_floats
-from ooc_chol.diff.memory import Array, device_of, is_cupy
+from ooc_chol.diff.memory import Array, device_of
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.errors import NonFiniteError
 
@@ -99,19 +99,3 @@ def _lonely(pattern: Pattern) -> str:
     at = int(np.flatnonzero(~np.isin(mirrored, entries))[0])
     row, column = pattern.rows[at], pattern.indices[at]
     return f"it has an entry ({row}, {column}), but none ({column}, {row})"
-
-
-def lacks_diagonal(pattern: Pattern, values: Array) -> bool:
-    """Tell whether no exchange of rows brings entries that are not zero to all of the diagonal.
-
-    CuDSS 0.8 matches rows and columns by the logarithms of entries, and where zeros leave no match it has read outside of its
-    memory, after which a process has no GPU. Of patterns without one it says so.
-    """
-    if bool((values != 0).all()):
-        return False
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import structural_rank
-
-    there = np.asarray(values.get() if is_cupy(values) else values) != 0
-    matrix = csr_array((there[there], (pattern.rows[there], pattern.indices[there])), shape=pattern.shape)
-    return bool(structural_rank(matrix) < pattern.n_rows)

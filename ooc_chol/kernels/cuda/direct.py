@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import weakref
 from collections import deque
@@ -33,7 +34,7 @@ _LOGGER.addHandler(logging.NullHandler())
 
 
 class Csr(NamedTuple):
-    """A sparse matrix in compressed rows on a device."""
+    """A sparse matrix in compressed rows on a device; of a symmetric one, the lower triangle."""
 
     indptr: Any
     indices: Any
@@ -132,9 +133,9 @@ class CudssSolver:
 
     In its deterministic mode cuDSS 0.8 takes one right-hand side, and refines none: its analysis answers ``NOT_SUPPORTED`` where
     there are more, or where it is told to refine. So right-hand sides are solved for one after the other and refined here, two
-    steps each, by which a solution takes three solves with the factors and two products with the matrix. Its factorization of
-    symmetric matrices that may be indefinite ended there with an illegal instruction, now and then, after which a process has no
-    GPU: those are factored as general ones. ``a`` is the lower triangle of a positive definite matrix, else all of it.
+    steps each, by which a solution takes three solves with the factors and two products with the matrix. In that mode it reads
+    memory that it has not written, and with what others have left there ends with an illegal address, after which a process has
+    no GPU: the memory that it is given is cleared first. ``a`` is the lower triangle of a symmetric matrix, else all of it.
     """
 
     method = "cudss"
@@ -145,10 +146,9 @@ class CudssSolver:
         if full.values.size > _MOST_ENTRIES:
             raise ValueError(f"the matrix has {full.values.size} entries, but cuDSS counts them in int32, up to {_MOST_ENTRIES}")
         self._n, self._assume, self._times, self._transposed = a.n, assume, times, transposed
-        self._is_spd = assume == "spd"
         self._plans, self._key = plans, key
         self._solvers: dict[bool, _Planned] = {}
-        self._finalizer = weakref.finalize(self, _let_go, self._solvers, plans if self._is_spd else None, key)
+        self._finalizer = weakref.finalize(self, _let_go, self._solvers, plans if assume else None, key)
         self._device = a.values.device
         with self._device:
             try:
@@ -196,7 +196,7 @@ class CudssSolver:
 
     def _factored(self, a: Csr) -> _Planned:
         """A solver of cuDSS, planned and factored, whose results are the same in every run."""
-        planned = self._plans.take(self._key) if self._is_spd else None
+        planned = self._plans.take(self._key) if self._assume else None
         if planned is None:
             return self._new(a)
         with ExitStack() as stack:
@@ -212,14 +212,19 @@ class CudssSolver:
         from nvmath.bindings import cudss
         from nvmath.sparse.advanced import DirectSolver, DirectSolverMatrixType, DirectSolverMatrixViewType, DirectSolverOptions
 
-        kind = DirectSolverMatrixType.SPD if self._is_spd else DirectSolverMatrixType.GENERAL
-        view = DirectSolverMatrixViewType.LOWER if self._is_spd else DirectSolverMatrixViewType.FULL
-        options = DirectSolverOptions(sparse_system_type=kind, sparse_system_view=view, logger=_LOGGER)
+        kinds = {
+            None: DirectSolverMatrixType.GENERAL,
+            "symmetric": DirectSolverMatrixType.SYMMETRIC,
+            "spd": DirectSolverMatrixType.SPD,
+        }
+        view = DirectSolverMatrixViewType.LOWER if self._assume else DirectSolverMatrixViewType.FULL
+        options = DirectSolverOptions(sparse_system_type=kinds[self._assume], sparse_system_view=view, logger=_LOGGER)
         matrix = a.matrix
         solver = DirectSolver(matrix, cp.zeros(self._n, np.float64), options=options)
         with ExitStack() as stack:
             stack.callback(solver.free)  # where it is not to be had, or somebody interrupts
-            configured = {"DETERMINISTIC_MODE": 1} | ({} if self._is_spd else {"MATCHING_ALG": _MATCHING})
+            cudss.set_device_mem_handler(solver.handle, ctypes.addressof(_cleared_memory()))
+            configured = {"DETERMINISTIC_MODE": 1} | ({} if self._assume else {"MATCHING_ALG": _MATCHING})
             for name, value in configured.items():
                 parameter = getattr(cudss.ConfigParam, name)
                 given = np.full(1, value, cudss.get_config_param_dtype(int(parameter)))
@@ -253,6 +258,47 @@ class CudssSolver:
             return f"its solutions have backward errors of {error:.2g}"
         condition = norm * size
         return f"the condition number is {condition:.2g} or more" if condition > _MOST_CONDITION else ""
+
+
+class _MemoryHandler(ctypes.Structure):
+    """``cudssDeviceMemHandler_t``."""
+
+    _fields_ = (
+        *(("context", ctypes.c_void_p), ("allocate", ctypes.c_void_p), ("free", ctypes.c_void_p)),
+        ("name", ctypes.c_char * 64),
+    )
+
+
+#: Functions of C that get memory of a device for a stream, and give it back; they return 0 where that went well.
+_Allocate = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_void_p)
+_Free = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+def _allocate(context: Any, place: Any, nbytes: int, stream: int | None) -> int:
+    try:
+        place[0] = cp.cuda.runtime.mallocAsync(nbytes, stream or 0)
+        cp.cuda.runtime.memsetAsync(place[0], 0, nbytes, stream or 0)
+    except Exception:  # C knows of none: cuDSS says that it has no memory
+        return 1
+    return 0
+
+
+def _free(context: Any, address: int | None, nbytes: int, stream: int | None) -> int:
+    try:
+        cp.cuda.runtime.freeAsync(address or 0, stream or 0)
+    except Exception:
+        return 1
+    return 0
+
+
+_FUNCTIONS = _Allocate(_allocate), _Free(_free)
+
+
+@cache
+def _cleared_memory() -> _MemoryHandler:
+    """By which cuDSS gets memory of a device that is all zeros."""
+    functions = (ctypes.cast(each, ctypes.c_void_p) for each in _FUNCTIONS)
+    return _MemoryHandler(None, *functions, b"cleared")
 
 
 def _once(solver: Any, b: Any) -> Any:

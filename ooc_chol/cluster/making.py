@@ -242,8 +242,7 @@ class _MemoryPlace(_AbstractPlace):
             from ooc_chol.cluster.shared_blocks import SharedBlock  # needs Dask
 
             blocks = [(each.memory, each.tiles or {}) for each in given if isinstance(each, SharedBlock)]
-            # Staging what is written once is faster than locking it, unless an earlier block has done so. All of L is read again.
-            if tiles.memory is not None and (tiles.memory.was_locked or plan.window is None):
+            if tiles.memory is not None:  # which later tasks of the row read, too
                 blocks.append((tiles.memory, tiles.made))
             tiles.locks = BlockLocks(registrar, blocks, partial(written_order, plan))
 

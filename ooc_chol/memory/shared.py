@@ -167,13 +167,8 @@ class SharedMemory:
         """Page locks of the memory, made by ``registrar`` where there are none yet."""
         mapping = self._mapping
         if mapping.locks is None:
-            mapping.locks = PieceLocks(registrar, mapping.memory)
+            mapping.locks = PieceLocks(registrar, mapping.memory, is_fresh=self.is_ours)
         return mapping.locks
-
-    @property
-    def was_locked(self) -> bool:
-        """True if pages of it may be locked, from this use or one before."""
-        return self._mapping.locks is not None
 
     def arrays(self, spots: Mapping[Key, tuple[int, tuple[int, ...], Any]]) -> dict[Key, NDArray[Any]]:
         """Arrays in it, each at an offset, of a shape and a type."""

@@ -349,14 +349,14 @@ def test_memory_that_was_locked_is_used_again_for_a_block_of_its_size(kept):
     gc.collect()
     assert registrar.locked
     second = block(2)
-    assert second.memory.address == address._replace(use=1) and second.memory.was_locked
+    assert second.memory.address == address._replace(use=1)
     lock(registrar, second)
     assert len(registrar.registered) == before
     assert_same(second, deserialize(*serialize(second, context=HERE)))
     with pytest.raises(ConnectionError, match="something else"):  # what was told of the first use is of no use any more
         SharedMemory.open(address)
     other = SharedMemory.create(second.memory.bytes.nbytes + 8)
-    assert other.address.inode != address.inode and not other.was_locked
+    assert other.address.inode != address.inode
     del second
     RELEASER.release_now()
     assert not registrar.locked
@@ -428,7 +428,7 @@ def test_what_the_driver_refuses_is_not_copied_in_place():
     assert locks.refused_bytes > 0
 
 
-def test_tasks_lock_what_they_are_given_where_their_devices_gain_by_it(monkeypatch):
+def test_tasks_lock_what_they_are_given_and_make_where_their_devices_gain_by_it(monkeypatch):
     registrar, blocks = Registrar(), BlockGrid(TileGrid(N, NB), 2)
     options = FactorOptions(tile_size=NB, devices="host:0", fp64="native")
     key = key_here(options, blocks, FP64)
@@ -439,9 +439,10 @@ def test_tasks_lock_what_they_are_given_where_their_devices_gain_by_it(monkeypat
     below = make_block(run, blocks.window(BlockPlace(1, 0)), [diagonal])
     assert np.array_equal(below.tiles[2, 0], expected[2 * NB : 3 * NB, :NB])
     assert BlockLocks(registrar, tiles_of([diagonal])).holds(*ends_of(diagonal.tiles[0, 0]), never)
-    (address,) = registrar.registered  # the diagonal block alone, by the task and not again
-    assert address == diagonal.memory.bytes.ctypes.data
-    del diagonal
+    assert BlockLocks(registrar, tiles_of([below])).holds(*ends_of(below.tiles[2, 0]), never)
+    addresses = sorted(each.memory.bytes.ctypes.data for each in (diagonal, below))
+    assert sorted(registrar.registered) == addresses, "by the task, and not again"
+    del diagonal, below
     wait_until_empty(registrar.locked)
 
 

@@ -72,7 +72,7 @@ class WindowStore(AbstractStore):
         return sum(tile.nbytes for tile in self.made.values())
 
     def locking(self) -> AbstractLocking | None:
-        """The page-locking of given blocks; what is new goes through staging buffers, by several threads."""
+        """The page-locking of blocks, given and new."""
         return self.locks
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:

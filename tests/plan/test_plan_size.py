@@ -292,6 +292,23 @@ def test_where_native_plans_are_too_long_residues_are_planned_instead(threshold)
             assert mixed_engine(problem(n), FactorOptions(precision_threshold=threshold, **options))[1].fp64 == "residue"
 
 
+@pytest.mark.parametrize(
+    ("n", "count", "how", "nb"),
+    [
+        (131_072, 4, {}, 4096),
+        (400_000, 4, {}, 4096),
+        (131_072, 2, {}, 2048),
+        (65_536, 4, {}, 2048),  # 16 tile rows, of which none is one GPU's alone for long
+        (131_072, 4, {"memory_budget": "12 GiB"}, 2048),
+        (131_072, 4, {"tile_size": 2048}, 2048),
+        (131_072, 4, {"fp64": "residue"}, 4096),
+    ],
+)
+def test_many_gpus_have_tiles_of_which_one_thread_feeds_them_all(n, count, how, nb):
+    options = {"devices": tuple(f"cuda:{number}" for number in range(count)), "memory_budget": "60 GiB", **how}
+    assert mixed_engine(problem(n), FactorOptions(precision_threshold=1e-5, **options))[0].nb == nb
+
+
 def test_mixed_precision_is_native_where_residues_have_too_many_steps_or_rows():
     options = FactorOptions(devices="cuda:0", memory_budget="60 GB", precision_threshold=1e-4)
     grid, settled = mixed_engine(

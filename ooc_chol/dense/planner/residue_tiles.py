@@ -14,6 +14,7 @@ from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.step_counts import least_residue_steps, residue_steps
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import folds_products, kind_of
 from ooc_chol.precision.moduli import MOST_ROWS, TENSOR_MULTIPLE
@@ -23,6 +24,9 @@ from ooc_chol.tasks.tiling import TileGrid
 LEAST_RESIDUE_ROWS = 16
 #: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
 MOST_RESIDUE_ROWS = 160
+#: In mixed precision, GPUs from which on one thread does not feed them all with tiles of usual orders: those of twice the order
+#: have an eighth of the steps. What they take: rows for each GPU, and room for so many in its budget.
+MANY_DEVICES, ROWS_OF_A_DEVICE, TILES_OF_A_DEVICE = 4, 8, 128
 
 
 def check_for_residues(n: int, tile_size: int | None) -> None:
@@ -37,12 +41,22 @@ def residue_grid(n: int, options: FactorOptions, names: tuple[str, ...], *, budg
     """The tiles of a plan through residues of so many moduli; None where the budget does not hold any."""
     check_for_residues(n, options.tile_size)
     tiles_of = residue_tiles_in_budget(options, names, budget_bytes, moduli)
-    for grid in residue_grids(n, options.tile_size, kind_of(names[0]), tiles_of):
+    grids = residue_grids(n, options.tile_size, kind_of(names[0]), tiles_of)
+    if options.tile_size is None and options.precision_threshold is not None and len(names) >= MANY_DEVICES:
+        grids = [*_doubled_grid(n, names, budget_bytes), *grids]
+    for grid in grids:
         tiles = tiles_of(grid)
         if tiles.needed_bytes is None:
             check_steps(grid, tiles.steps, tiles_of)
             return grid
     return None
+
+
+def _doubled_grid(n: int, names: tuple[str, ...], budget_bytes: int) -> list[TileGrid]:
+    """Tiles of twice the largest usual order, where there are enough of them for so many GPUs."""
+    grid = TileGrid(n, 2 * kind_of(names[0]).residue_tile_sizes[0])
+    has_rows = not device_kind(names[0]).shares_processor and grid.nt >= ROWS_OF_A_DEVICE * len(names)
+    return [grid] if has_rows and TILES_OF_A_DEVICE * FP64.itemsize * grid.nb**2 <= budget_bytes else []
 
 
 def residue_grids(

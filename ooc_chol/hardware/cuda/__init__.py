@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ooc_chol.hardware.cuda.captures import no_capture, wait_for_device
+from ooc_chol.hardware.cuda.captures import captured, no_capture, wait_for_device
 from ooc_chol.hardware.cuda.device import LIBRARY_BYTES, CudaDevice
 from ooc_chol.hardware.cuda.facts import (
     device_count,
@@ -27,6 +27,7 @@ __all__ = [
     "CudaMemory",
     "CudaRegistrar",
     "DeviceSource",
+    "captured",
     "device_count",
     "device_memory",
     "device_number",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
+from ooc_chol.hardware.cuda import captured
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, Tile, Turns
 from ooc_chol.kernels.cuda.batched_products import BatchedProducts
 from ooc_chol.kernels.cuda.eigenpairs import BatchedEigenpairs
@@ -19,6 +20,8 @@ from ooc_chol.kernels.interfaces.tensors import LANES, PANEL_COLUMNS, PanelSlice
 from ooc_chol.precision.triples import Precision
 
 _KERNELS = ("widen", "narrow", "add_up", "orthonormalize", "recur", "shrink", "retain", "definite", "certify")
+#: Stages of groups that are captured at most: each takes some memory of the device beside the budget.
+_MOST_GRAPHS = 256
 #: Flag of a slice whose first try failed for want of accuracy or of a proof, until it has had another.
 _FAILED = 1
 
@@ -38,6 +41,8 @@ class CudaThresholds:
         self._columns = subspace_columns(shape.rows, shape.columns) if svt == "subspace" else 0
         most = group_slices(shape)
         orders = sorted({self._order, *([self._columns] if self._columns else [])})
+        #: What enqueues a stage of a group, once it has come again; None after the first time.
+        self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
         #: Flags of a group, read while the rest of its first or second try still runs.
         self._told = np.frombuffer(cp.cuda.alloc_pinned_memory(4 * most), np.int32, most)
         self._eigen = {order: BatchedEigenpairs(order, most, eigen_routine(order), *workspace) for order in orders}
@@ -46,6 +51,7 @@ class CudaThresholds:
         """Give cuSOLVER's handles back."""
         for each in self._eigen.values():
             each.close()
+        self._graphs.clear()
         self._parts = {}
 
     def norms(self, stream: AbstractStream, slices: Slices, out: Tile, joined: Sequence[range]) -> Turns:
@@ -82,10 +88,18 @@ class CudaThresholds:
         """
         s, on = len(slices), cupy_stream(stream)
         self._is_tall = self._is_tall_by_itself and not across
-        with on:
-            self._gram(stream, slices, joined)
+        by_subspace = basis is not None and bool(rule.lam)
+        if basis is not None and by_subspace and not joined:
+            with on:
+                key = "turn", self._is_tall, *_place(slices), _at(basis), *basis.strides
+                self._replayed(stream, key, partial(self._gram_and_turn, stream, slices, basis))
+        else:
+            with on:
+                self._gram(stream, slices, joined)
+                if by_subspace:
+                    self._turn(stream, s, basis)
         yield None  # others are fed while the device has something to do
-        if basis is not None and rule.lam:
+        if by_subspace:
             with on:
                 told = self._by_subspace(stream, s, rule, ranks, flags, basis)
             yield told
@@ -148,24 +162,56 @@ class CudaThresholds:
         left, right = (wide, filtered) if self._is_tall else (filtered, wide)
         self._products.multiply(stream, left, right, made)
 
-    def _by_subspace(self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> AbstractEvent:
-        """The basis turned by G, Rayleigh-Ritz, the certificate, and the result for all slices that pass it.
+    def _replayed(self, stream: AbstractStream, key: tuple[Any, ...], enqueue: Callable[[], None]) -> None:
+        """Enqueue kernels; what comes again is captured, so that the thread which feeds all devices hardly sees it."""
+        known = self._graphs.get(key)
+        if known is None:
+            if key in self._graphs:
+                on = cupy_stream(stream)
+                graph = captured(on, enqueue)
+                known = self._graphs[key] = enqueue if graph is None else partial(graph.launch, on)
+            elif len(self._graphs) < _MOST_GRAPHS:
+                self._graphs[key] = None
+        (known or enqueue)()
 
-        Returns the event behind which flags are known, before the result is.
-        """
-        gram, v, h, norms = self._part("gram", s), self._part("v", s), self._part("h", s), self._parts["norms"]
+    def _gram_and_turn(self, stream: AbstractStream, slices: Slices, basis: Tile) -> None:
+        """Gram matrices of slices that are not joined, and what follows up to the small eigenproblems."""
+        self._gram(stream, slices, ())
+        self._turn(stream, len(slices), basis)
+
+    def _turn(self, stream: AbstractStream, s: int, basis: Tile) -> None:
+        """The basis turned by G, and the small matrices of Rayleigh-Ritz; rows of ``v`` or ``h``, as :meth:`_turned` says."""
+        gram, v, h = self._part("gram", s), self._part("v", s), self._part("h", s)
         cp.copyto(v, basis.transpose(0, 2, 1))
         for _ in range(TURNS):  # V.T = orth(V.T G), rows of v
             self._products.multiply(stream, v, gram, h)
             self._orthonormalize(stream, h)
             v, h = h, v
-        self._rayleigh_ritz(stream, gram, v, h)
+        self._small(stream, gram, v, h)
+
+    def _turned(self, s: int) -> tuple[Tile, Tile]:
+        """Where :meth:`_turn` leaves the rows, and their products with G."""
+        v, h = self._part("v", s), self._part("h", s)
+        return (h, v) if TURNS % 2 else (v, h)
+
+    def _by_subspace(self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> AbstractEvent:
+        """Rayleigh-Ritz of the turned basis, the certificate, and the result for all slices that pass it.
+
+        Returns the event behind which flags are known, before the result is.
+        """
+        self._solve_small(stream, s)
+        self._replayed(stream, ("rest", s), partial(self._rest, stream, s))
+        told = self._certify(stream, s, rule, ranks, flags, basis)
+        self._project(stream, self._part("wide", s), self._part("made", s), self._turned(s)[1])
+        return told
+
+    def _rest(self, stream: AbstractStream, s: int) -> None:
+        """Ritz vectors, what G is without them, and norms of both."""
+        gram, norms, (v, h) = self._part("gram", s), self._parts["norms"], self._turned(s)
+        self._ritz(stream, v, h)
         self._without(stream, gram, self._part("found", s), h)
         self._squares(stream, gram, norms[0])
         self._squares(stream, self._part("scaled", s), norms[1])
-        told = self._certify(stream, s, rule, ranks, flags, basis)
-        self._project(stream, self._part("wide", s), self._part("made", s), h)
-        return told
 
     def _second_try(
         self, stream: AbstractStream, numbers: Any, rule: Rule, ranks: Tile, flags: Tile, basis: Tile
@@ -209,13 +255,25 @@ class CudaThresholds:
 
     def _rayleigh_ritz(self, stream: AbstractStream, gram: Tile, v: Tile, h: Tile) -> None:
         """Rayleigh-Ritz of orthonormal rows: ascending ``found``, vectors as rows of ``turned``, their products with G."""
-        multiply, s = self._products.multiply, len(v)
-        small, found, info = (self._part(name, s) for name in ("small", "found", "info"))
-        multiply(stream, v, gram, h)
-        multiply(stream, h, v, small, second=True)
-        self._eigen[self._columns].run(stream, small, found, info)
-        multiply(stream, small, v, self._part("turned", s))  # rows of small are eigenvectors
-        multiply(stream, small, h, self._part("product", s))
+        self._small(stream, gram, v, h)
+        self._solve_small(stream, len(v))
+        self._ritz(stream, v, h)
+
+    def _small(self, stream: AbstractStream, gram: Tile, v: Tile, h: Tile) -> None:
+        """``h = v G`` and ``small = h v.T``."""
+        self._products.multiply(stream, v, gram, h)
+        self._products.multiply(stream, h, v, self._part("small", len(v)), second=True)
+
+    def _solve_small(self, stream: AbstractStream, s: int) -> None:
+        """Eigenvalues of the small matrices, ascending; their rows become the eigenvectors."""
+        self._eigen[self._columns].run(stream, self._part("small", s), self._part("found", s), self._part("info", s))
+
+    def _ritz(self, stream: AbstractStream, v: Tile, h: Tile) -> None:
+        """Ritz vectors as rows of ``turned``, and their products with G."""
+        s = len(v)
+        small = self._part("small", s)
+        self._products.multiply(stream, small, v, self._part("turned", s))
+        self._products.multiply(stream, small, h, self._part("product", s))
 
     def _without(self, stream: AbstractStream, gram: Tile, values: Tile, h: Tile) -> None:
         """``scaled = G - sum t v v.T`` for the values given; h is used."""
@@ -290,6 +348,13 @@ class CudaThresholds:
 
 def _at(array: Tile) -> int:
     return int(array.data.ptr)
+
+
+def _place(slices: Slices) -> tuple[int, ...]:
+    """Where slices lie, which tells them from all others."""
+    if isinstance(slices, PanelSlices):
+        return _at(slices.memory), slices.rows, slices.columns, slices.first, slices.count
+    return _at(slices), len(slices)
 
 
 def _numbers(rule: Rule) -> tuple[np.float64, np.int32]:

@@ -65,7 +65,8 @@ class DirectSolver:
         assert a.dtype == b.dtype == np.float64
         self._b, self.kind = b, options["sparse_system_type"]
         self._given, self._lower, self.plans = a, options["sparse_system_view"] == View.LOWER, 0
-        self.config_ptr, self.handle, self.memory = id(self), id(self), 0
+        self.config_ptr, self.handle = id(self), options["handle"]
+        self.memory = HANDLES[self.handle]  # one that comes later is not used
         self.config = dict.fromkeys(ConfigParam, 0)
         self.factors: Any = None
         DirectSolver.made.append(self)
@@ -105,6 +106,7 @@ class DirectSolver:
         return (x * (1 + INEXACT * np.cos(np.arange(x.size)))).view(Held)
 
     def free(self) -> None:
+        assert self.handle in HANDLES, "the handle goes last"
         self.factors = "freed"
 
 
@@ -116,10 +118,14 @@ def config_set(pointer: int, param: int, address: int, size: int) -> None:
     solver.config[ConfigParam(param)] = ctypes.c_int.from_address(address).value
 
 
-def set_device_mem_handler(handle: int, handler: int) -> None:
-    """Let the solver of that handle get its memory from there."""
-    (solver,) = (each for each in DirectSolver.made if each.handle == handle)
-    solver.memory = handler
+#: By handles that are there, where solvers get their memory from.
+HANDLES: dict[int, int] = {}
+
+
+def create() -> int:
+    handle = 1 + max(HANDLES, default=0)
+    HANDLES[handle] = 0
+    return handle
 
 
 class Runtime:
@@ -151,7 +157,7 @@ def module(name: str, **content: Any) -> ModuleType:
 def direct(monkeypatch):
     """The module, with stand-ins for CuPy and nvmath-python."""
     given = {"ConfigParam": ConfigParam, "config_set": config_set, "cuDSSError": cuDSSError}
-    given["set_device_mem_handler"] = set_device_mem_handler
+    given |= {"create": create, "destroy": HANDLES.pop, "set_device_mem_handler": HANDLES.__setitem__}
     cudss = module("cudss", get_config_param_dtype=lambda _: np.int32, **given)
     advanced = module(
         "advanced",

@@ -85,6 +85,12 @@ class _Planned(NamedTuple):
 
     solver: Any
     matrix: Any
+    handle: int  #: Of cuDSS, its own
+
+    def free(self) -> None:
+        """Free cuDSS's memory."""
+        self.solver.free()
+        _destroy(self.handle)
 
 
 @final
@@ -122,7 +128,7 @@ class CudssPlans:
     def _shrink(self, most: int) -> None:
         while len(self._idle) > most:
             try:
-                self._idle.popleft()[1].solver.free()
+                self._idle.popleft()[1].free()
             except IndexError:
                 return
 
@@ -200,7 +206,7 @@ class CudssSolver:
         if planned is None:
             return self._new(a)
         with ExitStack() as stack:
-            stack.callback(planned.solver.free)
+            stack.callback(planned.free)
             wait_for_device()  # its last solution may be on the way still, on another stream
             planned.matrix.data[...] = a.values
             planned.solver.factorize()
@@ -218,12 +224,15 @@ class CudssSolver:
             "spd": DirectSolverMatrixType.SPD,
         }
         view = DirectSolverMatrixViewType.LOWER if self._assume else DirectSolverMatrixViewType.FULL
-        options = DirectSolverOptions(sparse_system_type=kinds[self._assume], sparse_system_view=view, logger=_LOGGER)
-        matrix = a.matrix
-        solver = DirectSolver(matrix, cp.zeros(self._n, np.float64), options=options)
+        matrix, handle = a.matrix, int(cudss.create())
         with ExitStack() as stack:
-            stack.callback(solver.free)  # where it is not to be had, or somebody interrupts
-            cudss.set_device_mem_handler(solver.handle, ctypes.addressof(_cleared_memory()))
+            stack.callback(_destroy, handle)  # where it is not to be had, or somebody interrupts
+            cudss.set_device_mem_handler(handle, ctypes.addressof(_cleared_memory()))  # before anything belongs to the handle
+            options = DirectSolverOptions(
+                handle=handle, sparse_system_type=kinds[self._assume], sparse_system_view=view, logger=_LOGGER
+            )
+            solver = DirectSolver(matrix, cp.zeros(self._n, np.float64), options=options)
+            stack.callback(solver.free)
             configured = {"DETERMINISTIC_MODE": 1} | ({} if self._assume else {"MATCHING_ALG": _MATCHING})
             for name, value in configured.items():
                 parameter = getattr(cudss.ConfigParam, name)
@@ -232,7 +241,7 @@ class CudssSolver:
             solver.plan()
             solver.factorize()
             stack.pop_all()
-        return _Planned(solver, matrix)
+        return _Planned(solver, matrix, handle)
 
     @staticmethod
     def _refusals() -> type[Exception]:
@@ -258,6 +267,13 @@ class CudssSolver:
             return f"its solutions have backward errors of {error:.2g}"
         condition = norm * size
         return f"the condition number is {condition:.2g} or more" if condition > _MOST_CONDITION else ""
+
+
+def _destroy(handle: int) -> None:
+    """Destroy a handle of cuDSS."""
+    from nvmath.bindings import cudss
+
+    cudss.destroy(handle)
 
 
 class _MemoryHandler(ctypes.Structure):
@@ -311,7 +327,7 @@ def _let_go(solvers: dict[bool, _Planned], plans: CudssPlans | None, key: Hashab
     """Hand solvers on to where plans are kept, or free cuDSS's memory."""
     for planned in solvers.values():
         if plans is None:
-            planned.solver.free()
+            planned.free()
         else:
             plans.give(key, planned)
     solvers.clear()

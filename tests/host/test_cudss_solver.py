@@ -251,6 +251,7 @@ def test_closing_frees_the_factors_of_the_matrix_and_its_transpose(direct):
     assert [each.factors is not None for each in DirectSolver.made] == [True, True]
     solver.close()
     assert [each.factors for each in DirectSolver.made] == ["freed", "freed"]
+    assert not HANDLES.keys() & {each.handle for each in DirectSolver.made}
 
 
 def test_a_plan_of_a_symmetric_matrix_serves_the_next_values(direct):

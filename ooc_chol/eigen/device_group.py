@@ -52,6 +52,11 @@ class DeviceGroup:
             with each.device.current():
                 yield each
 
+    def _others(self, each: SpaceDevice) -> list[SpaceDevice]:
+        """Other devices, the next one first: where all copied from the same one, its link would be shared."""
+        number = self.devices.index(each)
+        return [*self.devices[number + 1 :], *self.devices[:number]]
+
     def on_each(self, work: Callable[[SpaceDevice], None]) -> None:
         """``work`` with every device, side by side."""
         side_by_side([each.device for each in self.devices], lambda number: work(self.devices[number]))
@@ -62,9 +67,8 @@ class DeviceGroup:
             # All waits come first: the device's own product may still read what the first copy overwrites.
             for done in ready:
                 each.products.peer.wait(done)
-            for other in self.devices:
-                if other is not each:
-                    each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
+            for other in self._others(each):
+                each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
         if len(self.devices) > 1:
             self._reading += [each.products.peer.record() for each in self.all()]
         self.meet()
@@ -77,13 +81,12 @@ class DeviceGroup:
         for each in self.all():
             for done in ready:
                 each.products.peer.wait(done)
-            for other in self.devices:
-                if other is not each:
-                    first, height = other.rows.start, -(-len(other.chunks) // number) * each.kernels.chunk_rows
-                    for rows in pieces(len(other.rows), height):
-                        target = x(each)[first + rows.start : first + rows.stop]
-                        each.products.copy_from(other.w[rows], target, label)
-                        self._arriving.append(_Piece(each, other, rows, target, each.products.peer.record()))
+            for other in self._others(each):
+                first, height = other.rows.start, -(-len(other.chunks) // number) * each.kernels.chunk_rows
+                for rows in pieces(len(other.rows), height):
+                    target = x(each)[first + rows.start : first + rows.stop]
+                    each.products.copy_from(other.w[rows], target, label)
+                    self._arriving.append(_Piece(each, other, rows, target, each.products.peer.record()))
             self._reading.append(each.products.peer.record())
 
     def meet(self) -> None:

@@ -290,7 +290,9 @@ class TensorPart:
         """Devices whose slices of a panel lie elsewhere than the panel, these slices, and the rows of the panel for them."""
         if (panel, slot) not in self._exchanged_tiles:
             z = self._tiles(panel, slot).z
-            kept = [(part, part.share.kept_slices) for part in parts if not (part is self and self.share.has_all_slices)]
+            number = parts.index(self)  # the next device comes first: where all began with one, its link would be shared
+            ordered = [*parts[number:], *parts[:number]]
+            kept = [(part, part.share.kept_slices) for part in ordered if not (part is self and self.share.has_all_slices)]
             found = [(part, part.kept_panel(panel), z[rows.start : rows.stop]) for part, rows in kept if rows]
             self._exchanged_tiles[panel, slot] = found
         return self._exchanged_tiles[panel, slot]

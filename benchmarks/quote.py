@@ -266,6 +266,11 @@ def several_gpus() -> Iterator[Quote]:
             figures += [seconds(first), seconds(four), f"{first / four:.2f}"]
             text += " {}, {} | {} |"
         yield Quote(MEASUREMENTS, f"| {row} | {text}", tuple(figures))
+    line = one(result("several_gpus/h200x4")["lines"], measured="weak 400,000")
+    (bound,) = re.findall(r"error at most (\S+)", line["page"])
+    text = "order 400,000 at 1e-5 takes {} s, the first time {}; L takes {} bytes an entry, and the bound is {}."
+    figures = [seconds(line["walls"][1]), seconds(line["walls"][0]), f"{line['bytes_per_entry']:.2f}", f"{float(bound):.1e}"]
+    yield Quote("docs/mixed-precision.md", text, tuple(figures))
     whole = result("wall/h200-function-65536")["lines"][0]["medians"]
     text = "[{} s](results/wall/h200-function-65536.json) | cuSOLVER {} s | {} s |"
     figures_of = whole["ours"], whole["made whole, cuSOLVER in place"], _walls("default", 2)

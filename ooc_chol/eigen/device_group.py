@@ -49,6 +49,7 @@ class DeviceGroup:
             and all(each.device.reaches(other.device) for each in self.all() for other in devices)
         )
         self._turn = 0
+        self._flags = dict[int, bool]()  # those that the host has looked at since devices shared sums
         self._reading: list[AbstractEvent] = []  # behind what a device may still read of others
         self._arriving: list[_Piece] = []
 
@@ -139,12 +140,25 @@ class DeviceGroup:
     def sum(
         self, sections: Sequence[Section], operands: Sequence[OfDevice], w: OfDevice, *, unless: OfDevice | None = None
     ) -> None:
-        """Enqueue inner products with W, or another panel, for all chunks of rows, until every device has those of all."""
+        """Enqueue inner products with W, or another panel, for all chunks of rows, until every device has those of all.
+
+        Nothing ``unless`` a flag is 0: with other processes there are, the host looks, and saves a step with them.
+        """
+        if unless is not None and self.remote is not None and not self._is_set(unless):
+            return
         for each in self.all():
             for section, of in zip(sections, operands, strict=True):
                 flag = None if unless is None else unless(each)
                 each.kernels.gram(each.computing, of(each), w(each), each.own_section(section), unless=flag)
         self.share(sections)
+
+    def _is_set(self, flag: OfDevice) -> bool:
+        """Tell whether a flag is not 0; what sets one needs sums of all devices first."""
+        assert self.remote is not None
+        key = id(flag(self.devices[0]))
+        if key not in self._flags:
+            self._flags[key] = self.remote.is_set(flag)
+        return self._flags[key]
 
     def share(self, sections: Sequence[Section], dtype: np.dtype[Any] | None = None, width: int | None = None) -> None:
         """Enqueue: every device waits for the partial sums of all others, and gets those that it cannot read where they lie."""
@@ -159,6 +173,7 @@ class DeviceGroup:
             for section in sections:
                 each.pull_sums(others, section, dtype, width)
         if self.remote is not None:
+            self._flags.clear()
             arrays = [
                 Gathered(partial(_own_section, section, dtype, width), partial(_section, section, dtype, width))
                 for section in sections

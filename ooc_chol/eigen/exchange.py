@@ -16,26 +16,10 @@ from ooc_chol.precision.triples import Precision
 
 #: Multiples of bytes at which arrays begin in a piece.
 _ALIGNMENT = 64
+#: Bytes behind the pieces, for flags of a device on their way to the host.
+_FLAG_BYTES = 256
 #: Types of numbers that are exchanged, by their bytes.
 _NUMBERS = {each.itemsize: each for each in (Precision.FFF.storage, Precision.DDD.storage)}
-
-
-class AbstractExchange(ABC):
-    """Processes that hold rows of a space each, and give each other bytes in steps: every one of them takes all steps."""
-
-    rank: int  #: Number of this process among them
-    rows: tuple[range, ...]  #: Rows of each, in their order
-    piece_bytes: int  #: Most bytes that each gives in a step
-    tier: AbstractTier  #: Bytes of this step and of the last, by :class:`Window`
-    step: int  #: The step to come, from 0 on
-
-    @abstractmethod
-    def publish(self, nbytes: int) -> None:
-        """Let the others have the first bytes of this step; those of the last step are read here by now."""
-
-    @abstractmethod
-    def wait(self) -> None:
-        """Wait until all have published this step; the next one begins. Raises ``ClusterError`` where one of them has gone."""
 
 
 class Window(NamedTuple):
@@ -76,6 +60,24 @@ class WindowTier(AbstractTier):
         self.view(index)[...] = data
 
 
+class AbstractExchange(ABC):
+    """Processes that hold rows of a space each, and give each other bytes in steps: every one of them takes all steps."""
+
+    rank: int  #: Number of this process among them
+    rows: tuple[range, ...]  #: Rows of each, in their order
+    piece_bytes: int  #: Most bytes that each gives in a step
+    tier: WindowTier  #: Bytes of this step and of the last
+    step: int  #: The step to come, from 0 on
+
+    @abstractmethod
+    def publish(self, nbytes: int) -> None:
+        """Let the others have the first bytes of this step; those of the last step are read here by now."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until all have published this step; the next one begins. Raises ``ClusterError`` where one of them has gone."""
+
+
 class Gathered(NamedTuple):
     """An array of which every device gets all rows, and has its own."""
 
@@ -112,6 +114,16 @@ class RemoteRows:
             step = self._exchange.step
             self._exchange.wait()
             self._take(arrays, parts, layout, step)
+
+    def is_set(self, flags: Callable[[SpaceDevice], Tile]) -> bool:
+        """Tell whether one of some flags is not 0, which all devices have alike; waits for the first device."""
+        each, exchange = self._devices[0], self._exchange
+        with each.device.current():
+            bits = flags(each).view(_NUMBERS[4]).reshape(1, -1)
+            window = Window(exchange.step, exchange.rank, exchange.piece_bytes - _FLAG_BYTES, 1, bits.shape[1], 4)
+            each.device.copy_out(each.computing, bits, exchange.tier, window)
+            each.computing.record().synchronize()
+        return bool(exchange.tier.view(window).view(np.uint32).any())
 
     def _span(self, rows: range, of_chunks: bool) -> range:
         height = self._devices[0].plan.products.blocks.chunk_rows if of_chunks else 1
@@ -162,7 +174,7 @@ class _Layout(NamedTuple):
     def of(cls, arrays: Sequence[Tile], most: int) -> _Layout:
         """As many rows as find room in ``most`` bytes."""
         row_bytes = [array.nbytes // len(array) for array in arrays]
-        height = max(1, (most - _ALIGNMENT * len(arrays)) // sum(row_bytes))
+        height = max(1, (most - _FLAG_BYTES - _ALIGNMENT * len(arrays)) // sum(row_bytes))
         height = min(height, max(map(len, arrays)))
         firsts, end = [], 0
         for nbytes in row_bytes:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.cluster.exchange import Exchange, Seat
+from ooc_chol.cluster.exchange import Exchange, PeerLostError, Seat
 from ooc_chol.cluster.rows import RowsOf
 from ooc_chol.cluster.tasks import Verdict
 from ooc_chol.cluster.worker_state import task_room, this_worker
@@ -217,15 +218,21 @@ class HeldSpace:
             if self._exchange is not None:
                 self._exchange.close()  # first: others may wait
             self._opened.close()
+            self._exchange = None  # and its memory
 
 
-def open_part(rows: RowsOf, part: SpacePart) -> HeldSpace | Verdict:
-    """Let a worker hold a part of a basis; errors of reading are raised, for Dask to try again."""
+def open_part(rows: RowsOf, data: SharedArray | None, part: SpacePart) -> HeldSpace | Verdict:
+    """Let a worker hold a part of a basis; errors of reading are raised, for Dask to try again.
+
+    ``data`` are bytes of its rows, where they lie in memory of the caller.
+    """
     with task_room().turn, ExitStack() as stack:
         stack.enter_context(memory_errors_typed("a basis on a worker"))
         held = HeldSpace()
         try:
-            held.open(rows, part)
+            held.open(rows if data is None else replace(rows, data=data.opened()[0]), part)
+        except ConnectionError as error:
+            return Verdict(PeerLostError(f"rows of A are not there any more ({error})", "they are sent anew"))
         except TierError:
             raise
         except OocCholError as error:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ooc_chol.calls.machine import Machine
 from ooc_chol.cluster.connection import connected
+from ooc_chol.cluster.placed_space import SpaceTotals, check_sent, devices_of
 from ooc_chol.cluster.rows import Answer, Piece, RowsKey, Wanted, held_rows, multiply_rows, put_rows, rows_of
-from ooc_chol.cluster.spaces import ClusterSpace, SpaceTotals, check_sent, devices_of
+from ooc_chol.cluster.spaces import ClusterSpace
 from ooc_chol.cluster.tasks import kept
 from ooc_chol.cluster.waiting import WorkersLeftError, asked_anew
 from ooc_chol.cluster.workers import Workers
@@ -186,7 +187,7 @@ class RowsOnCluster(AbstractElsewhere):
 
     def _place(self) -> None:
         """Let the workers that are there hold all rows, each those that it held before wherever that is possible."""
-        if self._workers.renew(list(self._held)):
+        if self._workers.renew():
             self._is_placed = False
             for address in set(self._held) - set(self._workers.states):
                 del self._held[address]

@@ -30,7 +30,7 @@ class Workers:
     def __init__(self, client: Any, options: FactorOptions) -> None:
         self.client, self._options = client, options
         self.states: dict[str, WorkerState] = {}  #: By address, as they were asked last
-        self.lost: dict[str, None] = {}  #: Those that were in use when they went
+        self.lost: dict[str, None] = {}  #: Those that have gone since
         with self.answering():
             asked_anew(self._ask)
 
@@ -40,13 +40,13 @@ class Workers:
         check_room(states)
         self.states = states
 
-    def renew(self, used: Sequence[str], planned: int = 1) -> bool:
+    def renew(self, planned: int = 1) -> bool:
         """Ask anew where other workers are there than when they were asked; tells whether some are.
 
-        Of those in ``used`` that have gone it is kept that they were lost. For so many as are planned with it waits a while.
+        For so many as are planned with it waits a while.
         """
         there = worker_addresses(self.client, planned)
-        self.lost |= dict.fromkeys(each for each in used if each not in there)
+        self.lost |= dict.fromkeys(each for each in self.states if each not in there)
         if set(there) == set(self.states):
             return False
         self._ask()

@@ -26,7 +26,7 @@ SMALL_MATRICES = 7
 #: Flags on a device: a norm fell, a column is weak, and columns that depend.
 _FLAGS = 2
 #: Bytes that a process gives others at a time: while they take these, it copies the next ones from its devices.
-_PIECE_BYTES = 32 << 20
+_PIECE_BYTES = 16 << 20
 #: Bytes beside these, at which arrays begin.
 _MARGIN = 4096
 

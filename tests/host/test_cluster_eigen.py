@@ -12,7 +12,7 @@ import scipy.sparse
 import ooc_chol as oc
 from tests.cluster_machines import AGAIN_SECONDS, cluster_of, kill
 from tests.inside.cli import main
-from tests.inside.cluster import connection, products, spaces, waiting, workers
+from tests.inside.cluster import connection, placed_space, products, waiting, workers
 from tests.space_checks import symmetric_chunks
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
@@ -127,8 +127,8 @@ def test_owners_of_rows_are_chosen_once_for_all_products(two_workers, small, pac
     monkeypatch.setattr(products, "placed", lambda *given: chosen.append(given) or choose(*given))
     found = oc.svds(small, 3, client=two_workers, **FEW)
     assert found.report.cluster.products > 5 and len(chosen) == 3  # of two matrices, and of one that is as small as theirs
-    opened, names = [], spaces.SpacePart
-    monkeypatch.setattr(spaces, "SpacePart", lambda *given: opened.append(given) or names(*given))
+    opened, names = [], placed_space.SpacePart
+    monkeypatch.setattr(placed_space, "SpacePart", lambda *given: opened.append(given) or names(*given))
     found = oc.eigsh(packed, 3, client=two_workers, **FEW)
     assert found.report.cluster.products > 5 and len(opened) == 2
 
@@ -225,7 +225,7 @@ def happening(monkeypatch, happen, at: int) -> list[int]:
         return ask(*given, **options)
 
     monkeypatch.setattr(workers, "gathered", gathered)
-    monkeypatch.setattr(spaces, "gathered", gathered)
+    monkeypatch.setattr(placed_space, "gathered", gathered)
     return count
 
 

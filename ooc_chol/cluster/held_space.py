@@ -23,6 +23,7 @@ from ooc_chol.hardware.registry import device_kind
 from ooc_chol.memory.shared import SharedAddress, SharedMemory
 from ooc_chol.process.address_space import memory_errors_typed
 from ooc_chol.process.fork_safety import new_rlock
+from ooc_chol.sparse.keeping import with_kept_blocks
 
 #: A method of a space, its arguments and its options.
 Command: TypeAlias = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -70,6 +71,7 @@ class SpacePart(NamedTuple):
     rows: tuple[range, ...]  #: Of all workers
     plan: SpacePlan  #: Of its own devices
     piece_bytes: int  #: Those of all
+    room_bytes: int  #: Host memory for blocks of a file that devices do not keep
 
 
 class Taking(NamedTuple):
@@ -140,6 +142,7 @@ class HeldSpace:
         try:
             operator = rows.opened()
             self._opened.callback(operator.matrix.close)
+            operator = with_kept_blocks(operator, part.plan.products, part.room_bytes, self._opened)
             if len(part.rows) > 1:
                 self._exchange = Exchange(part.name, part.rank, part.rows, part.piece_bytes)
             self._space = self._opened.enter_context(DeviceSpace(operator, part.plan, exchange=self._exchange))

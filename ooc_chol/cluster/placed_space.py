@@ -133,7 +133,9 @@ class PlacedSpace:
             memory, *given = self._rows(address, blocks)
             sent.append(memory)
             mine = plan.of([replace(share, device=share.device.partition(OF)[0]) for share in own])
-            part = SpacePart(self._name, rank, tuple(rows.values()), mine, plan.piece_bytes)
+            state = self._workers.states[address]
+            kept = 0 if state.is_host else state.room_bytes // 2
+            part = SpacePart(self._name, rank, tuple(rows.values()), mine, plan.piece_bytes, kept)
             self._parts[address] = _Part(self._workers.submit(address, open_part, *given, part), rows[address])
             told = f"rows {rows[address].start} to {rows[address].stop - 1}, {len(blocks)} blocks"
             self._totals.rows = {each: self._totals.rows.get(each, "") for each in self._parts} | {address: told}

@@ -1,8 +1,8 @@
-"""Eigenpairs of a random graph on two workers of this machine, beside one process with as many threads.
+"""Eigenpairs of a random graph on two workers of this machine, beside one process with as many threads, or with the same GPUs.
 
-The graph is R-MAT, packed in a file that all read. Calls take turns. A line has seconds of whole calls and seconds of processors,
-of the process that calls and of workers together, which other load of the machine does not change; and of the cluster what a
-product took its slowest worker, and what it waited beside.
+The graph is R-MAT, packed in a file that all read. Calls take turns, behind a first one of each that does not count. A line has
+seconds of whole calls and seconds of processors, of the process that calls and of workers together, which other load of the
+machine does not change; and of the cluster what a product took its slowest worker, what it waited beside, and bytes.
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ def processor_seconds(client: Any = None) -> float:
     return time.process_time() + (0.0 if client is None else sum(client.run(time.process_time).values()))
 
 
-def timed(path: Path, k: int, client: Any) -> tuple[oc.Eigenpairs, dict[str, float]]:
+def timed(path: Path, options: Options, client: Any) -> tuple[oc.Eigenpairs, dict[str, float]]:
     """Pairs, and what they took."""
-    began, used = time.perf_counter(), processor_seconds(client)
-    where = {"devices": "host:0"} if client is None else {"client": client}
+    began, used, k = time.perf_counter(), processor_seconds(client), options.k
+    where = (
+        {"devices": options.devices} if client is None else {"client": client, "devices": "cuda" if options.on_gpu else "host"}
+    )
     pairs = oc.eigsh(str(path), k, block=4, ncv=k + 48, **where)
     seconds, used = time.perf_counter() - began, processor_seconds(client) - used
     told = {"seconds": seconds, "processor_seconds": used}
     if (done := pairs.report.cluster) is not None:
         told |= {"products": done.products, "worker_ms": 1e3 * done.worker_seconds / done.products}
         told |= {"beside_ms": 1e3 * done.network_seconds / done.products}
-        told |= {"sent_bytes": done.sent_bytes, "returned_bytes": done.returned_bytes, "matrix_bytes": done.matrix_bytes}
+        names = ("sent_bytes", "returned_bytes", "exchanged_bytes", "matrix_bytes")
+        told |= {name: getattr(done, name) for name in names}
     return pairs, told
 
 
-TAKES = {"scale": 18, "k": 4, "repeats": 3}
+TAKES = {"scale": 18, "k": 4, "repeats": 3, "devices": ("host:0",)}
 
 
 def run(options: Options) -> int:
@@ -50,11 +53,12 @@ def run(options: Options) -> int:
         with oc.block_csr(oc.testing.rmat(options.scale), store=path) as graph:
             facts = {"n": graph.shape[0], "entries": graph.nnz, "blocks": len(graph.blocks.blocks), "nbytes": graph.nbytes}
         calls: dict[str, list[dict[str, float]]] = {"one": [], "cluster": []}
-        for _ in range(options.repeats):
-            one, told = timed(path, options.k, None)
-            calls["one"].append(told)
-            there, told = timed(path, options.k, client)
-            calls["cluster"].append(told)
+        for number in range(options.repeats + 1):
+            one, first = timed(path, options, None)
+            there, second = timed(path, options, client)
+            if number:
+                calls["one"].append(first)
+                calls["cluster"].append(second)
             same = all(np.array_equal(*each) for each in zip(one, there, strict=True))
     for name, lines in calls.items():
         middle = {key: statistics.median(each[key] for each in lines) for key in lines[0]}

@@ -145,8 +145,8 @@ def eigsh(
     return_eigenvectors : bool
         Return pairs, or the eigenvalues alone.
     client : distributed.Client, str or None
-        Cluster of Dask whose workers make the products, each of its rows of A, with devices and a budget of its own; vectors stay
-        in this process, on the host. Or the address of its scheduler.
+        Cluster of Dask whose workers hold rows of A and of the basis each, with devices and a budget of their own. Or the address
+        of its scheduler.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Eigensolvers with a client: vectors stay in this process, and workers make the products."""
+"""Eigensolvers with a client: workers keep bases and make the products, and this process drives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Products with packed matrices on the workers of a cluster: each holds rows, gets vectors, and gives its rows of products."""
+"""Products with packed matrices on the workers of a cluster: each holds rows, gets vectors, and gives its rows of products.
+
+Bases lie there as a whole (:mod:`~ooc_chol.cluster.spaces`).
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.calls.machine import Machine
-from ooc_chol.cluster.connection import connected, worker_addresses
-from ooc_chol.cluster.facts import WorkerState, agreed_states, check_room, shared_out
-from ooc_chol.cluster.placing import GPU_RESOURCE
-from ooc_chol.cluster.request import RETRIES
+from ooc_chol.cluster.connection import connected
+from ooc_chol.cluster.placed_space import SpaceTotals, check_sent, devices_of
 from ooc_chol.cluster.rows import Answer, Piece, RowsKey, Wanted, held_rows, multiply_rows, put_rows, rows_of
-from ooc_chol.cluster.tasks import Verdict, kept
-from ooc_chol.cluster.waiting import WorkersLeftError, asked_anew, clear_words, gathered, losses_named
+from ooc_chol.cluster.spaces import ClusterSpace
+from ooc_chol.cluster.tasks import kept
+from ooc_chol.cluster.waiting import WorkersLeftError, asked_anew
+from ooc_chol.cluster.workers import Workers
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.eigen.elsewhere import AbstractElsewhere, DevicesElsewhere, SpacePlanned
 from ooc_chol.errors import BudgetError
-from ooc_chol.formats import FP64
 from ooc_chol.precision.triples import Precision
-from ooc_chol.process.address_space import guarded_imports
-from ooc_chol.sparse.elsewhere import AbstractElsewhere, ClusterProducts
-from ooc_chol.sparse.key import device_facts
+from ooc_chol.sparse.elsewhere import ClusterProducts
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.order import inverse, rows_taken
 from ooc_chol.sparse.plan import DeviceShare, MultiplyPlan
@@ -79,30 +79,21 @@ class RowsOnCluster(AbstractElsewhere):
     """
 
     def __init__(self, client: Any, options: FactorOptions) -> None:
-        self._client, self._options = client, options
-        self._states: dict[str, WorkerState] = {}
+        self._workers = Workers(client, options)
         self._held: dict[str, Any] = {}  # by worker, the future of what it holds
         self._there: dict[str, set[RowsKey]] = {}  # by worker, the rows that it was given
         self._matrices: list[_Shared] = []
-        self._lost: dict[str, None] = {}
+        self._spaces: list[SpaceTotals] = []
         self._is_placed = False
         self._products = self._tries = self._matrix_bytes = self._sent_bytes = self._returned_bytes = 0
         self._seconds = self._worker_seconds = 0.0
-        with self._answering():
-            asked_anew(self._ask_states)
 
     def product(
-        self,
-        operator: Operator,
-        precision: Precision,
-        columns: int,
-        *,
-        is_packed_order: bool = False,
-        told: Told | None = None,
+        self, operator: Operator, precision: Precision, columns: int, *, told: Told | None = None
     ) -> Callable[[NDArray[Any]], NDArray[Any]]:
         shared, order = self._shared(operator), operator.matrix.order
         multiply = partial(self._multiplied, _Product(shared, precision, columns, told))
-        if order is None or is_packed_order:
+        if order is None:
             return multiply
         numbers, dtype = inverse(order), precision.storage
         return lambda x: rows_taken(multiply(rows_taken(x, order, dtype)), numbers, dtype)
@@ -119,51 +110,63 @@ class RowsOnCluster(AbstractElsewhere):
         for shared in self._matrices:
             for piece in shared.pieces.values():
                 links.update(piece.link_bytes)
+        for space in self._spaces:
+            links.update(space.link_bytes)
+            for address, told in space.rows.items():
+                rows.setdefault(address, []).append(told)
+        worker_seconds = self._worker_seconds + sum(space.worker_seconds for space in self._spaces)
+        seconds = self._seconds + sum(space.seconds for space in self._spaces)
+
+        def total(name: str) -> int:
+            return sum(int(getattr(space, name)) for space in self._spaces)
+
         return ClusterProducts(
             workers=tuple(rows),
             rows=tuple("; ".join(each) for each in rows.values()),
             arithmetic=self.arithmetic,
-            products=self._products,
-            repeated=self._tries - self._products,
-            lost_workers=tuple(self._lost),
-            matrix_bytes=self._matrix_bytes,
-            sent_bytes=self._sent_bytes,
-            returned_bytes=self._returned_bytes,
+            products=self._products + total("products"),
+            repeated=self._tries - self._products + total("repeated"),
+            lost_workers=tuple(self._workers.lost),
+            matrix_bytes=self._matrix_bytes + total("matrix_bytes"),
+            sent_bytes=self._sent_bytes + total("sent_bytes"),
+            returned_bytes=self._returned_bytes + total("returned_bytes"),
+            exchanged_bytes=total("exchanged_bytes"),
             link_bytes=dict(links),
-            worker_seconds=self._worker_seconds,
-            network_seconds=self._seconds - self._worker_seconds,
+            worker_seconds=worker_seconds,
+            network_seconds=seconds - worker_seconds,
         )
 
     def planned(self, known: Known, columns: int, precision: Precision) -> MultiplyPlan:
         """Plan of products on the workers that are there: the devices of each, by its address."""
         plan = planned(known, columns, precision, Machine("host:0"), of=range(0))
-        shares, rooms, threads = list[DeviceShare](), [], self._client.nthreads()
-        for (address, state), part in zip(sorted(self._states.items()), self._parts(known.blocks), strict=False):
-            count = max(1, threads.get(address, 1) // len(state.devices)) if state.is_host else 1
+        shares, rooms = list[DeviceShare](), []
+        for (address, state), part in zip(sorted(self._workers.states.items()), self._parts(known.blocks), strict=False):
             machine = Machine(state.devices, state.budget_bytes, must_exist=False)
             try:
-                mine = planned(known, columns, precision, machine, of=part, threads=count)
+                mine = planned(known, columns, precision, machine, of=part, threads=self._workers.threads(address))
             except BudgetError as error:
                 error.add_note(f"on worker {address}")
                 raise
             shares += [replace(share, device=f"{share.device} of {address}") for share in mine.shares]
             rooms.append(mine.room)
-        found: MultiplyPlan = replace(plan, shares=tuple(shares), budget_bytes=self._budget_bytes, rates=None)
+        found: MultiplyPlan = replace(plan, shares=tuple(shares), budget_bytes=self._workers.budget_bytes, rates=None)
         return replace(found, room=min(rooms, default=plan.room))
 
     def _parts(self, blocks: RowBlocks) -> list[range]:
         """Blocks of each worker that has some, about equal in entries."""
-        return [part for part in blocks.shares(len(self._states), of_chunks=False) if len(part)]
+        return [part for part in blocks.shares(len(self._workers.states), of_chunks=False) if len(part)]
+
+    @property
+    def devices(self) -> DevicesElsewhere:
+        return devices_of(self._workers)
+
+    def space(self, operator: Operator, planned: SpacePlanned) -> ClusterSpace:
+        self._spaces.append(SpaceTotals())
+        return ClusterSpace(self._workers, operator, planned, self._spaces[-1])
 
     @property
     def arithmetic(self) -> str:
-        state = next(iter(self._states.values()))
-        return device_facts(state.devices, state.kernels)
-
-    @property
-    def _budget_bytes(self) -> int:
-        """The least budget of a device of any worker."""
-        return min(state.budget_bytes for state in self._states.values())
+        return self._workers.arithmetic
 
     def close(self) -> None:
         """Let the workers forget all rows."""
@@ -182,21 +185,11 @@ class RowsOnCluster(AbstractElsewhere):
         self._is_placed = False
         return self._matrices[-1]
 
-    def _ask_states(self) -> None:
-        """Ask all workers that are there what they have."""
-        states = agreed_states(self._client, self._options, FP64)
-        states = shared_out(states) if self._options.memory_budget is None else states
-        check_room(states)
-        self._states = states
-
     def _place(self) -> None:
         """Let the workers that are there hold all rows, each those that it held before wherever that is possible."""
-        there = worker_addresses(self._client)
-        if set(there) != set(self._states):
+        if self._workers.renew():
             self._is_placed = False
-            self._lost |= dict.fromkeys(each for each in self._held if each not in there)
-            self._ask_states()
-            for address in set(self._held) - set(self._states):
+            for address in set(self._held) - set(self._workers.states):
                 del self._held[address]
                 self._there.pop(address, None)
         if not self._is_placed:
@@ -207,13 +200,13 @@ class RowsOnCluster(AbstractElsewhere):
     def _choose_owners(self) -> None:
         """Give every part of each matrix a worker that has room for it."""
         for shared in self._matrices:
-            shared.owners = placed(shared.owners, sorted(self._states))
+            shared.owners = placed(shared.owners, sorted(self._workers.states))
         self._check_memory()
         for address in sorted({owner for shared in self._matrices for owner in shared.owners}):
             if address not in self._held:
-                state = self._states[address]
+                state = self._workers.states[address]
                 given = state.devices, state.budget_bytes
-                self._held[address] = self._submit(address, held_rows, *given)
+                self._held[address] = self._workers.submit(address, held_rows, *given)
                 self._there[address] = set()
 
     def _check_memory(self) -> None:
@@ -225,13 +218,7 @@ class RowsOnCluster(AbstractElsewhere):
                 for part, owner in zip(shared.parts, shared.owners, strict=True):
                     sent[owner] += sum(blocks[number].nbytes for number in part)
         for address, nbytes in sent.items():
-            state = self._states[address]
-            needed = nbytes + (state.budget_bytes if state.is_host else 0)
-            if needed > state.room_bytes:
-                advice = (
-                    "start more workers, give them more memory (--memory-limit), or let A lie in a file that all read (packed=)"
-                )
-                raise BudgetError(f"memory of worker {address} for its rows of A", needed, state.room_bytes, advice)
+            check_sent(self._workers.states[address], address, nbytes)
 
     def _put_all(self) -> None:
         """Send rows to workers that do not have them yet, one part to each at a time."""
@@ -241,9 +228,9 @@ class RowsOnCluster(AbstractElsewhere):
                 rows = rows_of(shared.operator, shared.parts[part])
                 key = shared.number, part
                 given = self._held[address], key, rows, self._keys(address)
-                futures[address] = self._submit(address, put_rows, *given)
+                futures[address] = self._workers.submit(address, put_rows, *given)
                 self._matrix_bytes += 0 if rows.data is None else rows.data.nbytes
-            for address, answer in self._gathered(futures):
+            for address, answer in self._workers.gathered(futures):
                 assert answer is None
                 shared, part = due[address]
                 self._there[address].add((shared.number, part))
@@ -272,7 +259,7 @@ class RowsOnCluster(AbstractElsewhere):
             x = np.ascontiguousarray(x, dtype=storage)
         y = np.zeros((product.shared.operator.shape[0], x.shape[1]), storage)
         if y.size and x.size:
-            with self._answering():
+            with self._workers.answering():
                 asked_anew(partial(self._multiply, product, x, y))
             self._products += 1
         self._seconds += time.perf_counter() - since
@@ -283,14 +270,14 @@ class RowsOnCluster(AbstractElsewhere):
         shared = product.shared
         self._tries += 1
         self._place()
-        given = self._client.submit(kept, x, pure=False, priority=1)
+        given = self._workers.client.submit(kept, x, pure=False, priority=1)
         futures = {}
         for address in dict.fromkeys(shared.owners):
             wanted = Wanted(shared.number, product.precision, product.columns, self._keys(address))
-            futures[address] = self._submit(address, multiply_rows, self._held[address], wanted, given)
+            futures[address] = self._workers.submit(address, multiply_rows, self._held[address], wanted, given)
             self._sent_bytes += x.nbytes
         slowest, blocks, rows_done = 0.0, shared.operator.matrix.blocks.blocks, 0
-        for address, answer in self._gathered(futures):
+        for address, answer in self._workers.gathered(futures):
             assert isinstance(answer, Answer)
             if answer.missing:
                 self._there[address] -= set(answer.missing)
@@ -306,37 +293,6 @@ class RowsOnCluster(AbstractElsewhere):
             if product.told is not None:
                 product.told(rows_done, len(y))
         self._worker_seconds += slowest
-
-    # asking
-
-    def _submit(self, address: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """A task for one worker."""
-        announced = all(state.resources.get(GPU_RESOURCE) for state in self._states.values())
-        how: dict[str, Any] = {"resources": {GPU_RESOURCE: 1.0}} if announced else {}
-        return self._client.submit(call, *arguments, workers=[address], pure=False, priority=1, retries=RETRIES, **how)
-
-    def _gathered(self, futures: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Answers of workers, one after the other; an error of one is raised, and nothing stays behind."""
-        try:
-            for address, future in futures.items():
-                answer = gathered(self._client, future, asked=list(futures))
-                if isinstance(answer, Verdict):
-                    answer.error.add_note(f"on worker {address}")
-                    raise answer.error
-                yield address, answer
-        except BaseException:
-            if self._client.status == "running":
-                self._client.cancel(list(futures.values()), force=True)
-            raise
-
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """Call errors of Dask by their names here; vectors travel inside tasks on purpose."""
-        settings = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
-        with guarded_imports(blas=False):
-            dask = import_module("dask")
-        with losses_named(), clear_words(self._client), dask.config.set(settings):
-            yield
 
 
 def placed(owners: Sequence[str], workers: Sequence[str]) -> list[str]:

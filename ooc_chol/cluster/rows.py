@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, final
@@ -161,6 +161,10 @@ class HeldRows:
             self._operators.pop(key)[0].matrix.close()
 
 
+def _zeros(nbytes: int) -> NDArray[np.uint8]:
+    return np.zeros(nbytes, np.uint8)
+
+
 def held_rows(devices: Any, budget_bytes: int) -> HeldRows:
     """Let a worker hold rows of a call."""
     return HeldRows(devices, budget_bytes)
@@ -191,8 +195,8 @@ def multiply_rows(held: HeldRows, wanted: Wanted, x: NDArray[Any]) -> Answer | V
             return Verdict(error)
 
 
-def rows_of(operator: Operator, blocks: range) -> RowsOf:
-    """Some blocks of an operator's matrix, to be sent."""
+def rows_of(operator: Operator, blocks: range, room: Callable[[int], NDArray[np.uint8]] = _zeros) -> RowsOf:
+    """Some blocks of an operator's matrix, to be sent; ``room`` gives memory for the bytes of those that are in no file."""
     matrix = operator.matrix
     facts, tier, order = replace(matrix.facts, order=None), matrix.tier, matrix.order
 
@@ -203,7 +207,7 @@ def rows_of(operator: Operator, blocks: range) -> RowsOf:
     if matrix.path is not None:
         return RowsOf(facts, blocks, *diagonals, path=matrix.path, fingerprint=tier.fingerprint)  # type: ignore[attr-defined]
     own = [facts.blocks.blocks[number] for number in blocks]
-    data = np.zeros(own[-1].offset + own[-1].nbytes - own[0].offset, np.uint8)
+    data = room(own[-1].offset + own[-1].nbytes - own[0].offset)
     for number, block in zip(blocks, own, strict=True):
         first = block.offset - own[0].offset
         tier.read_stored((number, 0), data[first : first + block.nbytes])

@@ -35,10 +35,17 @@ class WorkersLeftError(ClusterError):
 
 @final
 class StallWatch:
-    """Raises where tasks cannot run, unless ``submit_anew`` helps."""
+    """Raises where tasks cannot run, unless ``submit_anew`` helps; tasks ``in_step`` where one of them cannot."""
 
-    def __init__(self, client: Any, asked: Collection[str] = (), submit_anew: Callable[[], object] | None = None) -> None:
-        self._client, self._asked, self._submit_anew = client, asked, submit_anew
+    def __init__(
+        self,
+        client: Any,
+        asked: Collection[str] = (),
+        submit_anew: Callable[[], object] | None = None,
+        *,
+        in_step: bool = False,
+    ) -> None:
+        self._client, self._asked, self._submit_anew, self._in_step = client, asked, submit_anew, in_step
         self._tried_with: set[str] = set()
         self.went_on()
 
@@ -88,6 +95,8 @@ class StallWatch:
 
     def _goes_on(self, workers: Mapping[str, Any], paused: Mapping[str, Any]) -> bool:
         """Tell whether a worker has something to do that it can do."""
+        if self._in_step and (stopped := [each for each in self._asked if each in paused]):
+            return all(_is_at_work(workers[each]) for each in stopped)
         if paused:
             return any(map(_is_at_work, workers.values()))
         return bool(workers) and any(self._client.processing().values())
@@ -118,12 +127,14 @@ def ended(
                 meanwhile()
 
 
-def wait_for(client: Any, futures: Sequence[Any], seconds: float | None = None, asked: Collection[str] = ()) -> None:
+def wait_for(
+    client: Any, futures: Sequence[Any], seconds: float | None = None, asked: Collection[str] = (), *, in_step: bool = False
+) -> None:
     """Wait until all futures have ended, in whatever way; ``TimeoutError`` after so many seconds.
 
     ``WorkersLeftError`` where one of the workers ``asked`` has gone: futures that are for it alone would not end.
     """
-    distributed, watch = distributed_package(), StallWatch(client, asked)
+    distributed, watch = distributed_package(), StallWatch(client, asked, in_step=in_step)
     last = None if seconds is None else time.monotonic() + seconds
     with client.as_current():
         while True:
@@ -139,10 +150,10 @@ def wait_for(client: Any, futures: Sequence[Any], seconds: float | None = None, 
                 return
 
 
-def gathered(client: Any, futures: Any, *, errors: str = "raise", asked: Collection[str] = ()) -> Any:
+def gathered(client: Any, futures: Any, *, errors: str = "raise", asked: Collection[str] = (), in_step: bool = False) -> Any:
     """``client.gather``, which waits in vain for no worker: what one that has gone had is made again, or asked for no longer."""
     every = list(futures) if isinstance(futures, Sequence) else [futures]
-    wait_for(client, every, asked=asked)
+    wait_for(client, every, asked=asked, in_step=in_step)
     watch = StallWatch(client, asked)
 
     async def brought() -> tuple[Any, BaseException | None]:

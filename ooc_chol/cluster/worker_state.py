@@ -125,7 +125,7 @@ _ROOMS_LOCK = new_lock()
 
 def task_room() -> TaskRoom:
     """Where tasks of the worker that runs this run; several workers of one process have a room each."""
-    worker = _worker()
+    worker = this_worker()
     return _ALONE if worker is None else _room_of(worker)
 
 
@@ -154,7 +154,7 @@ async def end_run(name: str, seconds: float, dask_worker: Any) -> bool:
 
 def worker_address() -> str:
     """Address of the worker that runs this, empty outside of a cluster."""
-    worker = _worker()
+    worker = this_worker()
     return "" if worker is None else str(worker.address)
 
 
@@ -163,12 +163,12 @@ def worker_threads() -> int | None:
 
     What BLAS may use says nothing there: Dask limits it to one thread in every process that it starts.
     """
-    worker = _worker()
+    worker = this_worker()
     return None if worker is None else int(worker.state.nthreads)
 
 
-def _worker() -> Any:
-    """The worker that runs this; Dask is imported by nobody here."""
+def this_worker() -> Any:
+    """The worker that runs this, None outside of a cluster; Dask is imported by nobody here."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None

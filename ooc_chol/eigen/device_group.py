@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.exchange import AbstractExchange, Gathered, RemoteRows
 from ooc_chol.eigen.space_device import Section, SpaceDevice
 from ooc_chol.eigen.space_kernels import CERTIFYING
 from ooc_chol.interfaces import AbstractEvent, Tile
@@ -34,17 +36,27 @@ class _Piece(NamedTuple):
 
 @final
 class DeviceGroup:
-    """The devices of a space, in the order of their rows; one thread enqueues for all."""
+    """The devices of a space, in the order of their rows; one thread enqueues for all. Other processes may have further rows."""
 
-    def __init__(self, devices: Sequence[SpaceDevice], block: int) -> None:
+    def __init__(self, devices: Sequence[SpaceDevice], block: int, exchange: AbstractExchange | None = None) -> None:
         self.devices, self.block = devices, block
+        #: What brings rows and sums of other processes; None where there are none.
+        self.remote = None if exchange is None else RemoteRows(exchange, devices)
         #: Whether there are several, and kernels of each read the memory of all others.
-        self.is_direct = 1 < len(devices) <= MOST_PARTS and all(
-            each.device.reaches(other.device) for each in self.all() for other in devices
+        self.is_direct = (
+            self.remote is None
+            and 1 < len(devices) <= MOST_PARTS
+            and all(each.device.reaches(other.device) for each in self.all() for other in devices)
         )
         self._turn = 0
+        self._flags = dict[int, bool]()  # those that the host has looked at since devices shared sums
         self._reading: list[AbstractEvent] = []  # behind what a device may still read of others
         self._arriving: list[_Piece] = []
+
+    @property
+    def is_shared(self) -> bool:
+        """True if no device has all rows."""
+        return len(self.devices) > 1 or self.remote is not None
 
     def all(self) -> Iterator[SpaceDevice]:
         """Every device, current while it is dealt with."""
@@ -69,7 +81,9 @@ class DeviceGroup:
                 each.products.peer.wait(done)
             for other in self._others(each):
                 each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
-        if len(self.devices) > 1:
+        if self.remote is not None:
+            self.remote.gather([Gathered(own, x)], ready, of_chunks=False)
+        if self.is_shared:
             self._reading += [each.products.peer.record() for each in self.all()]
         self.meet()
 
@@ -129,16 +143,29 @@ class DeviceGroup:
     def sum(
         self, sections: Sequence[Section], operands: Sequence[OfDevice], w: OfDevice, *, unless: OfDevice | None = None
     ) -> None:
-        """Enqueue inner products with W, or another panel, for all chunks of rows, until every device has those of all."""
+        """Enqueue inner products with W, or another panel, for all chunks of rows, until every device has those of all.
+
+        Nothing ``unless`` a flag is 0: with other processes there are, the host looks, and saves a step with them.
+        """
+        if unless is not None and self.remote is not None and not self._is_set(unless):
+            return
         for each in self.all():
             for section, of in zip(sections, operands, strict=True):
                 flag = None if unless is None else unless(each)
                 each.kernels.gram(each.computing, of(each), w(each), each.own_section(section), unless=flag)
         self.share(sections)
 
+    def _is_set(self, flag: OfDevice) -> bool:
+        """Tell whether a flag is not 0; what sets one needs sums of all devices first."""
+        assert self.remote is not None
+        key = id(flag(self.devices[0]))
+        if key not in self._flags:
+            self._flags[key] = self.remote.is_set(flag)
+        return self._flags[key]
+
     def share(self, sections: Sequence[Section], dtype: np.dtype[Any] | None = None, width: int | None = None) -> None:
         """Enqueue: every device waits for the partial sums of all others, and gets those that it cannot read where they lie."""
-        if len(self.devices) == 1:
+        if not self.is_shared:
             return
         ready = [each.computing.record() for each in self.all()]
         if self.is_direct:
@@ -148,6 +175,13 @@ class DeviceGroup:
             others = [(other, done) for other, done in zip(self.devices, ready, strict=True) if other is not each]
             for section in sections:
                 each.pull_sums(others, section, dtype, width)
+        if self.remote is not None:
+            self._flags.clear()
+            arrays = [
+                Gathered(partial(_own_section, section, dtype, width), partial(_section, section, dtype, width))
+                for section in sections
+            ]
+            self.remote.gather(arrays, ready, of_chunks=True)
         self._wait_for([each.products.peer.record() for each in self.all()])
 
     def add(self, each: SpaceDevice, section: Section, out: Tile, *, adds: bool = False, unless: Tile | None = None) -> None:
@@ -218,6 +252,14 @@ def own_w(each: SpaceDevice) -> Tile:
 def w_alone(each: SpaceDevice) -> Tile:
     """W as a basis of one panel."""
     return each.view("w alone", lambda: each.w[None])
+
+
+def _section(section: Section, dtype: np.dtype[Any] | None, width: int | None, each: SpaceDevice) -> Tile:
+    return each.section(section, dtype, width)
+
+
+def _own_section(section: Section, dtype: np.dtype[Any] | None, width: int | None, each: SpaceDevice) -> Tile:
+    return each.own_section(section, dtype, width)
 
 
 def _own_wide(each: SpaceDevice) -> tuple[Tile, Tile]:

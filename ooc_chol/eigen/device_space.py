@@ -15,8 +15,8 @@ from ooc_chol.calls.machine import Machine
 from ooc_chol.display.prints import one_line
 from ooc_chol.eigen import early_array
 from ooc_chol.eigen.device_group import DeviceGroup, own_basis, own_panel, own_w
+from ooc_chol.eigen.exchange import AbstractExchange
 from ooc_chol.eigen.orthogonalization import Orthogonalizer
-from ooc_chol.eigen.products_elsewhere import ProductOf, ProductsElsewhere
 from ooc_chol.eigen.space import AbstractSpace, filter_steps
 from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
@@ -41,14 +41,16 @@ from ooc_chol.tracing.trace import Trace
 
 @final
 class DeviceSpace(AbstractSpace, AbstractClosing):
-    """A basis on devices, all of one kind; :func:`open_space` makes it.
+    """A basis on devices, all of one kind, or the rows of one that this process has; :func:`open_space` makes it.
 
     One thread enqueues for all devices. Every device has its own rows of the basis and of W, and computes all small matrices,
     from the sums of all chunks of rows in their order: so it needs nothing of the others but sums and panels to multiply. A call
     that fails or is interrupted closes the space.
     """
 
-    def __init__(self, operator: Operator, plan: SpacePlan, *, trace: bool = False, product_of: ProductOf | None = None) -> None:
+    def __init__(
+        self, operator: Operator, plan: SpacePlan, *, trace: bool = False, exchange: AbstractExchange | None = None
+    ) -> None:
         self.plan, self._operator = plan, operator  # which is not collected, nor closed, as long as it is used
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
         self.passes = 0
@@ -64,16 +66,11 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         #: The panel that X is already.
         self._in_x: int | None = None
         with ExitStack() as stack:
-            self._group = DeviceGroup(self._opened(operator, stack), self.block)
+            self._group = DeviceGroup(self._opened(operator, stack), self.block, exchange)
             self._orthogonalizer = Orthogonalizer(self._group, self.precision)
             self._products = Products(plan.products, [each.products for each in self._group.devices])
-            self._elsewhere: ProductsElsewhere | None = None
-            if product_of is not None:  # on one device, whose rows are all
-                first, slot = self._group.devices[0], plan.products.shares[0].slot_bytes
-                self._elsewhere = ProductsElsewhere(first, plan.precision, product_of, slot)
-            else:
-                for each in self._group.all():
-                    each.products.run_ahead()  # beside what makes the first panel
+            for each in self._group.all():
+                each.products.run_ahead()  # beside what makes the first panel
             self._holding = Holding(self, stack.pop_all(), "this space")
 
     def _opened(self, operator: Operator, stack: ExitStack) -> list[SpaceDevice]:
@@ -102,9 +99,19 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         order = self._operator.matrix.order
         # The caller's rows, in the order in which they are packed.
         given = np.array(x, dtype=np.float64) if order is None else rows_taken(x, order, np.dtype(np.float64))
+        self.bring_rows(given[self.rows.start : self.rows.stop])
+
+    @property
+    def rows(self) -> range:
+        """Rows that the devices have, as they are packed: all unless other processes have some."""
+        return range(self._group.devices[0].rows.start, self._group.devices[-1].rows.stop)
+
+    def bring_rows(self, x: NDArray[np.float64]) -> None:
+        """The rows of W that the devices have become an array, which does not change, in the order in which they are packed."""
+        start = self.rows.start
         with self._working("bring W"):
             self._orthogonalizer.is_measured = False
-            self._group.on_each(lambda each: each.bring_rows(given[each.rows.start : each.rows.stop]))
+            self._group.on_each(lambda each: each.bring_rows(x[each.rows.start - start : each.rows.stop - start]))
 
     def load(self, panel: int) -> None:
         with self._working(f"load {panel}"):
@@ -144,12 +151,20 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
         columns = len(panels) * self.block if columns is None else columns
         panels = panels[: -(-columns // self.block)]
-        found = self._room_for((self.n, columns), np.dtype(dtype or np.float64))
+        found = self._room_for((len(self.rows), columns), np.dtype(dtype or np.float64))
+        self.take_rows(panels, found)
+        return found if self._places is None else rows_taken(found, self._places, found.dtype)
+
+    def take_rows(self, panels: range, out: NDArray[Any]) -> None:
+        """An array becomes the rows of panels that the devices have, in the order in which they are packed; waits.
+
+        Shapes: ``out`` (rows, columns), columns of all panels or the first. Several panels spoil W.
+        """
+        start = self.rows.start
         with self._working(f"take {_text(panels)}"):
             self._orthogonalizer.is_measured = False
-            self._group.on_each(lambda each: each.take_panels(panels, found[each.rows.start : each.rows.stop]))
+            self._group.on_each(lambda each: each.take_panels(panels, out[each.rows.start - start : each.rows.stop - start]))
             self._wait()
-        return found if self._places is None else rows_taken(found, self._places, found.dtype)
 
     def expect_to_take(self, columns: int, dtype: np.dtype[Any]) -> None:
         """Ask the system for the memory of what :meth:`take` will return, while devices other than the host compute."""
@@ -170,9 +185,9 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
 
     @cached_property
     def _places(self) -> Vertices | None:
-        """Where the caller's rows are packed; None where they are in their own places."""
+        """Where the caller's rows are packed; None where they are in their own places, and of some rows only."""
         order = self._operator.matrix.order
-        return None if order is None else inverse(order)
+        return None if order is None or len(self.rows) < self.n else inverse(order)
 
     # what Krylov methods do
 
@@ -214,20 +229,17 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
 
     @property
     def _is_steady(self) -> bool:
-        """True if one device has all blocks, and a product is kernels alone."""
+        """True if one device has all rows and blocks, and a product is kernels alone."""
         devices = self._group.devices
-        return len(devices) == 1 and devices[0].products.is_steady and self._elsewhere is None
+        return not self._group.is_shared and devices[0].products.is_steady
 
     def _multiply(self, widths: tuple[int, ...], begun: list[AbstractEvent]) -> None:
         """Enqueue a product with what lies in X, and copies for the next one."""
         self.passes += 1
-        if self._elsewhere is not None:
-            self._seconds.pending.append(("passes", begun, [self._elsewhere.multiply(widths[0])]))
-        else:
-            _, ended = self._products.multiply(widths, exchange=False)
-            self._seconds.pending.append(("passes", begun, ended))
-            for each in self._group.all():
-                each.products.run_ahead()
+        _, ended = self._products.multiply(widths, exchange=False)
+        self._seconds.pending.append(("passes", begun, ended))
+        for each in self._group.all():
+            each.products.run_ahead()
         self._seconds.settle()  # of what was waited for, while the devices compute
 
     def _spread(self, panel: int) -> None:
@@ -379,6 +391,11 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     def exchanged_bytes(self) -> int:
         """Bytes of panels that devices copied from each other."""
         return sum(each.products.exchanged_bytes for each in self._group.devices) - self.sum_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of panels and of sums that came from other processes."""
+        return 0 if self._group.remote is None else self._group.remote.received_bytes
 
     @property
     def sum_bytes(self) -> int:

@@ -20,11 +20,11 @@ _PIECE_BYTES, _THREADS = 1 << 24, 8
 
 @final
 class EarlyArray:
-    """An array that is new, whose pages threads touch until it is taken or closed."""
+    """An array that is new, or a given one, whose pages threads touch until it is taken or closed."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], array: NDArray[Any] | None = None) -> None:
         self.shape, self.dtype = shape, dtype
-        self._array: NDArray[Any] | None = np.empty(shape, dtype)
+        self._array: NDArray[Any] | None = np.empty(shape, dtype) if array is None else array
         self._is_over = False
         self._thread = OwnThread(self._touch_all, (self._array.reshape(-1).view(np.uint8),), "pages")
         start(self._thread)

@@ -126,6 +126,7 @@ class Lanczos:
         self._restart(ritz)
         settled = self._settled_of(ritz.values, ritz.estimates[: self.wanted.k])
         self._settled = settled
+        self.space.settled(range(self.basis.used))
         if self._at_restart is not None:
             self._at_restart(self, self.residual)
         return settled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ooc_chol.calls.page import Line
@@ -11,12 +11,13 @@ from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.eigen.asked import Sizes
+from ooc_chol.eigen.elsewhere import DevicesElsewhere
 from ooc_chol.eigen.predictions import PassSeconds, wanted_ring
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.dividing import RING_SLOTS
-from ooc_chol.sparse.elsewhere import worker_lines
+from ooc_chol.sparse.elsewhere import matrix_text, worker_lines
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan, device_text
 from ooc_chol.tasks.row_blocks import RowBlocks
@@ -43,6 +44,7 @@ class EigshProblem:
     packed_bytes: int = 0  #: Bytes of host memory that the call packs the matrix in
     order: int = 0  #: Rows of a matrix without blocks
     why: str = ""  #: Why it is the host, in a clause, where no device was named and no GPU is to be used
+    threads: int | None = None  #: Those of each device, where it is not this machine's cores that they share
 
     __repr__ = brief_repr
 
@@ -50,6 +52,10 @@ class EigshProblem:
     def n(self) -> int:
         """Rows of the matrix."""
         return self.order if self.blocks is None else self.blocks.shape[0]
+
+    def on(self, there: DevicesElsewhere) -> EigshProblem:
+        """The problem on devices of other processes."""
+        return replace(self, devices=there.names, budget_bytes=there.budget_bytes, threads=there.threads, rates=there.rates)
 
     def space(self, sizes: Sizes, kept_panels: int) -> SpacePlan:
         """The plan of a space, its ring as deep as the link needs and memory holds; BudgetError where there is no room."""
@@ -74,6 +80,7 @@ class EigshProblem:
             diagonals=self.diagonals,
             rates=self.rates,
             ring_slots=ring_slots,
+            threads=self.threads,
         )
 
 
@@ -123,7 +130,7 @@ class EigshPlan(AbstractPlan):
     others : tuple of BlockChoice
         What else was looked at; nothing where the user gave the block.
     cluster : MultiplyPlan or None
-        Products on the workers of a cluster, where there is one; vectors are in the memory of this process then.
+        Products on the workers of a cluster, where there is one; with a basis on devices that lies there too.
     """
 
     call: ClassVar[str] = "eigsh"
@@ -306,11 +313,15 @@ class EigshPlan(AbstractPlan):
             where = "in memory" if problem.tier == "memory" else f"in a {problem.tier}"
             sizes = f"{len(blocks.blocks)} blocks of up to {format_bytes(blocks.largest_bytes)}"
             yield "matrix", f"{format_bytes(blocks.nbytes)} {where}, {sizes}"
-            if self.cluster is None:
+            if self.cluster is None or self.basis is not None:
                 yield from self._device_lines()
+            if self.cluster is None:
                 yield from self._moves()
-            else:
+            elif self.basis is None:
                 yield from worker_lines(self.cluster)
+            else:
+                between = f"{format_bytes(self.exchanged_bytes)} between workers in each product"
+                yield "network", matrix_text(self.cluster) + between
         yield "host", f"{format_bytes(self.host_bytes)} of host memory"
         yield "seconds", self._seconds_text()
         yield "passes", "unknown: they depend on the spectrum; the report counts them"

@@ -11,6 +11,7 @@ import numpy as np
 from ooc_chol.calls.machine import Machine
 from ooc_chol.config import whole_number
 from ooc_chol.eigen.asked import BLOCKS, CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, MOST_DENSE, Sizes, sizes_of, wanted_of
+from ooc_chol.eigen.elsewhere import DevicesElsewhere
 from ooc_chol.eigen.lobpcg import lobpcg_capacity, lobpcg_panels
 from ooc_chol.eigen.plan import BlockChoice, EigshPlan, EigshProblem
 from ooc_chol.eigen.predictions import pass_seconds
@@ -44,6 +45,7 @@ class Posed(NamedTuple):
     known: Known | None = None  #: Its blocks; None where it multiplies by itself, on the host
     is_array: bool = False  #: Whether it multiplies as an array
     why: str = ""  #: Why it is the host, where no device was named
+    there: DevicesElsewhere | None = None  #: Where a basis on devices lies, if not on those of this process
 
     def problem(self, precision: Precision) -> EigshProblem:
         """Problem of a plan."""
@@ -53,6 +55,11 @@ class Posed(NamedTuple):
         known, rates = self.known, pass_rates_of(machine)
         facts = machine.names, machine.budget_bytes, known.tier, known.diagonals, rates, known.packed_bytes
         return EigshProblem(known.blocks, precision, *facts, why=self.why)
+
+    def spread(self, precision: Precision) -> EigshProblem:
+        """Problem of a plan whose basis lies on devices."""
+        problem = self.problem(precision)
+        return problem if self.there is None else problem.on(self.there)
 
 
 class Request(NamedTuple):
@@ -90,11 +97,12 @@ def plan_of(posed: Posed, request: Request) -> EigshPlan:
         sizes = sizes_of(ncv, request.block, request.k, n, usual_block=HOST_BLOCK)
         plan = _on_host(posed, problem, request, "lanczos", sizes)
     else:
-        plan = planned_eigsh(problem, request.k, request.which, ncv=request.ncv, block=request.block)
+        spread = posed.spread(request.precision)
+        plan = planned_eigsh(spread, request.k, request.which, ncv=request.ncv, block=request.block)
         plan = _dense(posed, problem, request) if plan.method == "dense" else plan
-    if plan.peak_bytes > problem.budget_bytes:
+    if plan.peak_bytes > plan.budget_bytes:
         advice = "give a larger one, or ask for fewer eigenpairs (k), or a smaller ncv"
-        raise BudgetError(f"memory_budget of {problem.devices[0]}", plan.peak_bytes, problem.budget_bytes, advice)
+        raise BudgetError(f"memory_budget of {plan.problem.devices[0]}", plan.peak_bytes, plan.budget_bytes, advice)
     return plan
 
 
@@ -163,7 +171,10 @@ def _lobpcg(posed: Posed, problem: EigshProblem, request: Request) -> EigshPlan:
     if (-(-null // block) + 3 * panels) * block > posed.n:
         return _dense(posed, problem, request)
     capacity = lobpcg_capacity(k, block, null, diagonal=request.is_diagonal, check=request.check)
-    basis = None if problem.blocks is None else problem.space(Sizes(block, capacity - 1), capacity // 2)
+    basis = None
+    if problem.blocks is not None:
+        problem = posed.spread(request.precision)
+        basis = problem.space(Sizes(block, capacity - 1), capacity // 2)
     return EigshPlan(problem, k, request.which, "lobpcg", Sizes(block, 3 * panels), capacity, basis=basis)
 
 

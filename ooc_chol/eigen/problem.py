@@ -15,7 +15,9 @@ from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.report import CallBytes
+from ooc_chol.eigen.asked import Sizes
 from ooc_chol.eigen.device_space import DeviceSpace
+from ooc_chol.eigen.elsewhere import AbstractElsewhere, DevicesElsewhere
 from ooc_chol.eigen.key import packed_key, product_key
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
 from ooc_chol.eigen.plan import EigshPlan
@@ -23,7 +25,7 @@ from ooc_chol.eigen.planning import Posed, exact_products
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.report import EigshMoves
 from ooc_chol.eigen.space import AbstractSpace
-from ooc_chol.eigen.space_plan import SpacePlan, plan_space
+from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.eigen.traced import ProductTrace
 from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
@@ -33,13 +35,12 @@ from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.elsewhere import AbstractElsewhere
 from ooc_chol.sparse.keeping import host_room, with_kept_blocks
 from ooc_chol.sparse.key import blocks_key
 from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr
-from ooc_chol.sparse.plan import NO_DIAGONALS, MultiplyPlan
+from ooc_chol.sparse.plan import MultiplyPlan
 from ooc_chol.sparse.planning import Devices, Known, known_of, packed_operator
 from ooc_chol.sparse.sources.others import is_dense
 from ooc_chol.tracing.trace import Trace
@@ -178,7 +179,7 @@ class PackedProblem(AbstractProblem):
     ) -> None:
         self._operator, self._is_traced, self._elsewhere = operator, trace, elsewhere
         self._multiplied = operator  # the same, with blocks that are kept
-        self.posed = Posed(operator.shape[0], known.dtype, machine, known)
+        self.posed = Posed(operator.shape[0], known.dtype, machine, known, there=None if elsewhere is None else elsewhere.devices)
         self._exact: list[Multiplier] = []
 
     def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
@@ -218,17 +219,10 @@ class PackedProblem(AbstractProblem):
         if plan.is_small:
             return _host_space(self._times_power(0).__matmul__, plan, stack)
         if self._elsewhere is not None:
-            return stack.enter_context(self._space_beside(plan.space, self._elsewhere))
+            space = self._elsewhere.space(self._operator, partial(_planned_there, plan))
+            stack.callback(space.close)
+            return space
         return stack.enter_context(DeviceSpace(self._multiplied, plan.space, trace=trace))
-
-    def _space_beside(self, plan: SpacePlan, elsewhere: AbstractElsewhere) -> DeviceSpace:
-        """Vectors alone on a host device, and products elsewhere; blocks take no memory here."""
-        products, matrix = plan.products, self._operator.matrix
-        how: dict[str, Any] = {"precision": plan.precision, "block": plan.block, "capacity": plan.capacity, "tier": "memory"}
-        where: dict[str, Any] = {"devices": products.devices, "budget_bytes": products.budget_bytes}
-        here = plan_space(matrix.blocks, **how, **where, diagonals=NO_DIAGONALS)
-        product = partial(elsewhere.product, self._operator, columns=plan.block, is_packed_order=True)
-        return DeviceSpace(Operator(matrix), here, product_of=lambda precision: product(precision=precision))
 
     def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
         """A multiplier, or what multiplies elsewhere."""
@@ -275,6 +269,11 @@ class PackedProblem(AbstractProblem):
         return csr_array(a + diags_array(np.broadcast_to(np.ldexp(operator.shift, power), self.n)))
 
 
+def _planned_there(plan: EigshPlan, there: DevicesElsewhere) -> SpacePlan:
+    """The basis of a plan on devices of other processes, those that are there."""
+    return plan.problem.on(there).space(Sizes(plan.block, plan.capacity - 1), plan.kept_panels or plan.capacity // 2)
+
+
 class Where(NamedTuple):
     """Where a call computes, and where it keeps A."""
 
@@ -307,7 +306,9 @@ def posed_of(A: Any, where: Where) -> Posed:
         return given.posed
     known = known_of(A, where.packed)
     check_shape(known.blocks.shape)
-    return Posed(known.blocks.shape[0], known.dtype, Machine(where.devices, where.memory_budget, must_exist=False), known)
+    there = None if where.elsewhere is None else where.elsewhere.devices
+    machine = Machine(where.devices, where.memory_budget, must_exist=False)
+    return Posed(known.blocks.shape[0], known.dtype, machine, known, there=there)
 
 
 def _given_problem(A: Any, where: Where) -> GivenProblem | None:

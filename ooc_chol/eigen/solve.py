@@ -21,6 +21,7 @@ from ooc_chol.config import parse_bytes
 from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, solver_of, start_of, wanted_of
 from ooc_chol.eigen.checkpoint import KIND, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
+from ooc_chol.eigen.elsewhere import AbstractElsewhere
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.hermitian import complex_error, complex_pairs, is_complex, real_call
 from ooc_chol.eigen.key import arithmetic_key
@@ -57,7 +58,7 @@ from ooc_chol.files.inputs import check_name
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
-from ooc_chol.sparse.elsewhere import AbstractElsewhere, refuse_on_cluster
+from ooc_chol.sparse.elsewhere import refuse_on_cluster
 from ooc_chol.sparse.key import products_key
 from ooc_chol.sparse.planning import Devices, check_host_budget
 from ooc_chol.tracing.trace import Trace
@@ -204,8 +205,9 @@ def planned_call(call: EigshCall) -> EigshPlan:
     known = posed.known
     if call.elsewhere is None or known is None or plan.is_small:
         return plan
-    columns, precision = (PANEL_COLUMNS[-1], Precision.DDD) if plan.basis is None else (plan.block, plan.problem.precision)
-    return replace(plan, cluster=call.elsewhere.planned(known, columns, precision))
+    if plan.basis is not None:
+        return replace(plan, cluster=plan.basis.products)
+    return replace(plan, cluster=call.elsewhere.planned(known, PANEL_COLUMNS[-1], Precision.DDD))
 
 
 def _placed(call: EigshCall, posed: Posed, request: Request, matrix: Callable[[], csc_array | None]) -> Posed:
@@ -247,7 +249,7 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
         of = _problem(call, problem.posed)
         problem.posed = _placed(call, problem.posed, of.request, problem.csc)
         plan = plan_of(problem.posed, of.request) if call.plan is None else call.plan
-        check_plan(plan, problem.posed, of.request, call.devices)
+        check_plan(plan, problem.posed, of.request, call.devices if call.elsewhere is None else None)
         check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
         problem.keep_blocks(plan, call.host_budget, stack)
         planned = time.perf_counter()
@@ -380,11 +382,12 @@ def _key(
         more = {"sigma": of.sigma.hex(), "inverse": "SuperLU" if call.OPinv is None else "OPinv"}
     elif plan.is_small:
         more = {"vectors": "host"}
-    if call.elsewhere is not None:
+    if call.elsewhere is not None and plan.basis is None:
         more |= products_key(call.elsewhere.arithmetic)
     sizes = Sizes(1, problem.n) if plan.method == "dense" else plan.sizes
     how: dict[str, Any] = {"method": plan.method, "check": asked.check, "degree": of.degree, "start": asked.start}
-    return arithmetic_key(matrix, of.wanted, of.request.precision, sizes, **how, devices=problem.devices, **more)
+    key = arithmetic_key(matrix, of.wanted, of.request.precision, sizes, **how, devices=problem.devices, **more)
+    return key if call.elsewhere is None or plan.basis is None else {**key, "devices": call.elsewhere.arithmetic}
 
 
 def _by_lanczos(
@@ -400,8 +403,7 @@ def _by_lanczos(
     space = problem.space(plan, stack, trace=asked.trace)
     run = Lanczos(space, wanted, max_passes=asked.max_passes, check=asked.check, degree=degree, at_restart=session.at_restart)
     session.begin(run)
-    if isinstance(space, DeviceSpace):
-        space.expect_to_take(wanted.k, space.precision.storage)
+    space.expect_to_take(wanted.k, space.precision.storage)
     with session.watching():
         found = run.run(asked.start)
     return Solved(*returned(space, found), "lanczos", plan.block, plan.ncv, space)

@@ -63,6 +63,12 @@ class AbstractSpace(ABC):
         Several panels spoil W.
         """
 
+    def expect_to_take(self, columns: int, dtype: np.dtype[Any]) -> None:  # noqa: B027 - most have their vectors on the host
+        """Hear what :meth:`take` will return in the end."""
+
+    def settled(self, panels: range) -> None:  # noqa: B027 - most lose nothing on the way
+        """Hear that all to come depends on nothing but these panels, the first ones, and on :attr:`passes`."""
+
     # what Krylov methods do
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -18,13 +18,17 @@ from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.dividing import RING_SLOTS, Beside, plan_products
 from ooc_chol.sparse.pass_rates import PassRates
-from ooc_chol.sparse.plan import Diagonals, MultiplyPlan
+from ooc_chol.sparse.plan import DeviceShare, Diagonals, MultiplyPlan
 from ooc_chol.tasks.row_blocks import RowBlocks
 
 #: Small matrices (block, block) that a device works with at a time.
 SMALL_MATRICES = 7
 #: Flags on a device: a norm fell, a column is weak, and columns that depend.
 _FLAGS = 2
+#: Bytes that a process gives others at a time: while they take these, it copies the next ones from its devices.
+_PIECE_BYTES = 16 << 20
+#: Bytes beside these, at which arrays begin.
+_MARGIN = 4096
 
 
 class SpaceSizes(NamedTuple):
@@ -100,6 +104,19 @@ class SpacePlan:
         """Most bytes that any device allocates."""
         return self.products.peak_bytes
 
+    def of(self, shares: Sequence[DeviceShare]) -> SpacePlan:
+        """Plan of some of the devices: of those of one process."""
+        return replace(self, products=replace(self.products, shares=tuple(shares)))
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes that each process gives the others at a time: no more than a staging buffer of its devices holds."""
+        numbers, shares = CERTIFYING.storage.itemsize * self.block, self.products.shares
+        sums = numbers * (self.sizes.columns + self.block)
+        wanted = max(numbers * self.sizes.n_rows, sums * self.sizes.chunks)
+        slots = [share.slot_bytes for share in shares if share.slot_bytes]
+        return _MARGIN + max(sums, min(wanted, _PIECE_BYTES, *slots))
+
     def memory(self) -> dict[str, dict[str, int]]:
         """Bytes of each part of each device."""
         found = {}
@@ -140,8 +157,11 @@ def plan_space(
     diagonals: Diagonals,
     rates: PassRates | None = None,
     ring_slots: int = RING_SLOTS,
+    threads: int | None = None,
 ) -> SpacePlan:
     """Divide the budget of each device among a replica of a panel, W, the ring, the basis, and kept blocks, in this order.
+
+    ``threads`` are those of each device, where it is not this machine's cores that they share.
 
     Raises ``BudgetError`` and ``ValueError``.
     """
@@ -149,7 +169,8 @@ def plan_space(
         raise ValueError(
             f"a space of Krylov vectors needs a square matrix, but this one is {blocks.shape[0]} x {blocks.shape[1]}"
         )
-    threads = host_threads(len(devices)) if device_kind(devices[0]).is_in_host_memory else 1
+    if threads is None:
+        threads = host_threads(len(devices)) if device_kind(devices[0]).is_in_host_memory else 1
     sizes = SpaceSizes(blocks.shape[0], precision, block, capacity, -(-blocks.shape[0] // blocks.chunk_rows))
     needs = KernelNeeds(precision, block, blocks.most_segments, threads)
     products = plan_products(

@@ -22,6 +22,7 @@ from ooc_chol.calls.report import CallBytes, CallSeconds
 from ooc_chol.config import PAGE_BYTES, whole_number
 from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, MOST_DENSE, Sizes, passes_of, real_number, sizes_of, start_of
 from ooc_chol.eigen.checkpoint import TRIPLETS, Checkpoint
+from ooc_chol.eigen.elsewhere import AbstractElsewhere
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key, packed_key, product_key
 from ooc_chol.eigen.lanczos import Lanczos
@@ -43,7 +44,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.elsewhere import AbstractElsewhere, refuse_on_cluster
+from ooc_chol.sparse.elsewhere import refuse_on_cluster
 from ooc_chol.sparse.keeping import host_room
 from ooc_chol.sparse.key import blocks_key, products_key
 from ooc_chol.sparse.operator import Operator

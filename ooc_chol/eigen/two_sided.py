@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.calls.report import CallBytes
+from ooc_chol.eigen.elsewhere import AbstractElsewhere
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.svds_plan import SvdsPlan
 from ooc_chol.eigen.traced import ProductTrace
@@ -20,7 +21,6 @@ from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.elsewhere import AbstractElsewhere
 from ooc_chol.sparse.keeping import with_kept_blocks
 from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator

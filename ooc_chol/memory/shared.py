@@ -163,6 +163,11 @@ class SharedMemory:
         """All of it, read-only where it is another process's."""
         return np.asarray(self)
 
+    @property
+    def lent(self) -> NDArray[np.uint8]:
+        """All of it, to be written, also by a process that was asked to by the one that made it."""
+        return np.asarray(_Lent(self))
+
     def locks(self, registrar: AbstractRegistrar) -> PieceLocks:
         """Page locks of the memory, made by ``registrar`` where there are none yet."""
         mapping = self._mapping
@@ -176,6 +181,15 @@ class SharedMemory:
         return {
             key: np.ndarray(shape, np.dtype(dtype), buffer=memory, offset=offset) for key, (offset, shape, dtype) in spots.items()
         }
+
+
+class _Lent:
+    """Where the bytes of shared memory are, for arrays that keep it and may write."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        self._memory = memory
+        facts = memory.__array_interface__
+        self.__array_interface__ = {**facts, "data": (facts["data"][0], False)}
 
 
 class _Kept:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from numpy.typing import NDArray
 
 from ooc_chol.calls.page import Line
 from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import brief_repr
-from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.plan import MultiplyPlan, device_text
-from ooc_chol.sparse.planning import Known
 
 
 @dataclass(frozen=True, repr=False)
 class ClusterProducts:
-    """Products that workers of a cluster made, each of its rows.
+    """Products that workers of a cluster made, each of its rows, and what vectors they kept.
 
     Parameters
     ----------
@@ -39,13 +33,15 @@ class ClusterProducts:
     matrix_bytes : int
         Bytes of blocks that were sent to workers; 0 where they read a file.
     sent_bytes : int
-        Bytes of vectors that workers multiplied, all of them together.
+        Bytes of vectors from the caller to workers, all of them together.
     returned_bytes : int
-        Bytes of their products.
+        Bytes of products, or of eigenvectors, to the caller.
+    exchanged_bytes : int
+        Bytes of vectors and of their sums from worker to worker; 0 where vectors are the caller's.
     link_bytes : mapping of str to int
         Bytes of blocks over the links of all workers' devices.
     worker_seconds : float
-        Seconds of products, of the slowest worker in each.
+        Seconds of products, and of all else that workers did, of the slowest in each.
     network_seconds : float
         Seconds that the caller waited beside these: the network, the scheduler, and opening rows.
     """
@@ -59,6 +55,7 @@ class ClusterProducts:
     matrix_bytes: int
     sent_bytes: int
     returned_bytes: int
+    exchanged_bytes: int
     link_bytes: Mapping[str, int]
     worker_seconds: float
     network_seconds: float
@@ -80,45 +77,24 @@ class ClusterProducts:
             yield "products", "none on the cluster: A is so small that this process multiplies"
             return
         sent = f"{format_bytes(self.matrix_bytes)} of A and {format_bytes(self.sent_bytes)} of vectors to workers"
-        yield "network", f"{sent}, {format_bytes(self.returned_bytes)} back"
+        between = f", {format_bytes(self.exchanged_bytes)} from worker to worker" if self.exchanged_bytes else ""
+        yield "network", f"{sent}, {format_bytes(self.returned_bytes)} back{between}"
         again = f"; {self.repeated} begun again, {len(self.lost_workers)} workers lost" if self.repeated else ""
         seconds = f"{self.worker_seconds:.3g} s of the slowest worker, {self.network_seconds:.3g} s beside"
         yield "products", f"{self.products} on the cluster: {seconds}{again}"
-
-
-class AbstractElsewhere(ABC):
-    """Where products with packed matrices are made in place of devices of this process."""
-
-    @abstractmethod
-    def product(
-        self, operator: Operator, precision: Precision, columns: int, *, is_packed_order: bool = False
-    ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Function that makes ``A x`` of arrays of up to so many columns, to the bits of a multiplier of this machine.
-
-        Rows are numbered as the source has them, or as they are packed.
-        """
-
-    @abstractmethod
-    def planned(self, known: Known, columns: int, precision: Precision) -> MultiplyPlan:
-        """Plan of such products."""
-
-    @property
-    @abstractmethod
-    def arithmetic(self) -> str:
-        """Kind, model and library of the devices that multiply, on which bits depend."""
-
-    @abstractmethod
-    def done(self) -> ClusterProducts:
-        """All that was done until now."""
 
 
 def worker_lines(plan: MultiplyPlan) -> Iterator[Line]:
     """Rows by worker, and bytes over the network."""
     for share in plan.shares:
         yield "worker", device_text(share)
-    sent = "" if plan.tier == "file" else f"{format_bytes(plan.blocks.nbytes)} of A once, "
     brought, returned = format_bytes(plan.brought_bytes), format_bytes(plan.returned_bytes)
-    yield "network", f"{sent}{brought} of vectors to workers and {returned} back in each product"
+    yield "network", f"{matrix_text(plan)}{brought} of vectors to workers and {returned} back in each product"
+
+
+def matrix_text(plan: MultiplyPlan) -> str:
+    """Bytes of A that workers are sent, in words that others follow; nothing where they read a file."""
+    return "" if plan.tier == "file" else f"{format_bytes(plan.blocks.nbytes)} of A once, "
 
 
 #: What takes the place of arguments that are for one machine.

@@ -12,7 +12,8 @@ import scipy.sparse
 import ooc_chol as oc
 from tests.cluster_machines import AGAIN_SECONDS, cluster_of, kill
 from tests.inside.cli import main
-from tests.inside.cluster import connection, products, waiting
+from tests.inside.cluster import connection, placed_space, products, waiting, workers
+from tests.space_checks import symmetric_chunks
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
 
@@ -26,16 +27,28 @@ def graph(n: int = 2000, dtype: type = np.float64):
     return (a + a.T + scipy.sparse.diags_array(np.r_[60.0, 50.0, 40.0, np.zeros(n - 3)])).tocsr().astype(dtype)
 
 
+def chunks(n: int = 2 * 65536 + 777, dtype: type = np.float64):
+    """The same of three chunks of rows."""
+    ends = np.r_[60.0, 50.0, 40.0, np.zeros(n - 3)]
+    return (symmetric_chunks(n) / 16 + scipy.sparse.diags_array(ends)).tocsr().astype(dtype)
+
+
 @pytest.fixture(scope="module")
-def packed():
+def small():
     with oc.block_csr(graph(), block_bytes="32 KiB") as found:
         assert len(found.blocks.blocks) >= 4
         yield found
 
 
 @pytest.fixture(scope="module")
+def packed():
+    with oc.block_csr(chunks(), block_bytes="1 MiB") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
 def stored(packed, tmp_path_factory):
-    with oc.block_csr(packed, store=tmp_path_factory.mktemp("packed") / "a.oocsr", block_bytes="32 KiB") as found:
+    with oc.block_csr(packed, store=tmp_path_factory.mktemp("packed") / "a.oocsr", block_bytes="1 MiB") as found:
         yield found
 
 
@@ -66,16 +79,17 @@ def test_pairs_have_the_bits_of_one_machine(two_workers, packed, stored):
     for options in ({}, {"precision": "FDF", "tol": 1e-5}, {"which": "SA", "degree": 4, "tol": 1e-3}):
         report = check_pairs(packed, two_workers, **{**FEW, **options})
         done = report.cluster
-        assert len(done.workers) == 2 and done.repeated == 0 and done.products >= report.passes
+        assert len(done.workers) == 2 and done.repeated == 0 and done.products >= report.passes and done.exchanged_bytes > 0
         assert "rows 0 to" in str(report) and report.to_dict()["cluster"]["products"] == done.products
     assert check_pairs(stored, two_workers, **FEW).cluster.matrix_bytes == 0
 
 
 def test_operators_orders_and_methods_are_those_of_one_machine(two_workers):
-    with oc.block_csr(graph(), block_bytes="32 KiB", order="degree") as found:
-        check_pairs(oc.laplacian(found, normalized=True), two_workers, **FEW, which="LA")
-        check_pairs(found, two_workers, method="lobpcg", which="LA", tol=1e-4)
-        check_pairs(found, two_workers, v0=np.arange(2000.0), **FEW)
+    for a in (graph(), abs(chunks())):
+        with oc.block_csr(a, block_bytes="32 KiB", order="degree") as found:
+            check_pairs(oc.laplacian(found, normalized=True), two_workers, **FEW | {"tol": 1e-2}, which="LA")
+            check_pairs(found, two_workers, method="lobpcg", which="LA", tol=1e-3)
+            check_pairs(found, two_workers, v0=np.arange(1.0 * a.shape[0]), **FEW)
 
 
 def test_small_and_dense_matrices_too(two_workers, tmp_path):
@@ -88,8 +102,8 @@ def test_small_and_dense_matrices_too(two_workers, tmp_path):
     check_pairs((a + 1j * scipy.sparse.triu(a, 1) - 1j * scipy.sparse.tril(a, -1)).tocsr(), two_workers, **FEW)
 
 
-def test_triplets_have_the_bits_of_one_machine(two_workers, packed, tmp_path):
-    report = check_triplets(packed, two_workers, **FEW)
+def test_triplets_have_the_bits_of_one_machine(two_workers, small, tmp_path):
+    report = check_triplets(small, two_workers, **FEW)
     assert report.cluster.products >= report.passes and "of matrix 2" in str(report)
     a = scipy.sparse.random_array((700, 1500), density=0.02, rng=5).tocsr()
     check_triplets(a, two_workers, **FEW)
@@ -103,19 +117,37 @@ def test_triplets_have_the_bits_of_one_machine(two_workers, packed, tmp_path):
 
 def test_plans_tell_rows_of_workers_and_bytes(two_workers, packed):
     plan = oc.plan_eigsh(packed, 3, client=two_workers, **FEW)
-    assert len(plan.cluster.shares) == 2 and "bytes" not in str(plan).split("network")[0]
+    assert len(plan.cluster.shares) == 2 and " of tls://" in str(plan) and "between workers" in str(plan)
     same_pairs(oc.eigsh(packed, 3, client=two_workers, plan=plan, tol=1e-6, check=False), oc.eigsh(packed, 3, **FEW))
     assert len(oc.plan_svds(packed, 3, client=two_workers, **FEW).cluster) == 2
 
 
-def test_owners_of_rows_are_chosen_once_for_all_products(two_workers, packed, monkeypatch):
+def test_owners_of_rows_are_chosen_once_for_all_products(two_workers, small, packed, monkeypatch):
     chosen, choose = [], products.placed
     monkeypatch.setattr(products, "placed", lambda *given: chosen.append(given) or choose(*given))
+    found = oc.svds(small, 3, client=two_workers, **FEW)
+    assert found.report.cluster.products > 5 and len(chosen) == 3  # of two matrices, and of one that is as small as theirs
+    opened, names = [], placed_space.SpacePart
+    monkeypatch.setattr(placed_space, "SpacePart", lambda *given: opened.append(given) or names(*given))
     found = oc.eigsh(packed, 3, client=two_workers, **FEW)
-    assert found.report.cluster.products > 5 and len(chosen) == 1
+    assert found.report.cluster.products > 5 and len(opened) == 2
 
 
-def test_a_run_is_gone_on_from_on_a_cluster_and_back(two_workers, packed, tmp_path):
+def test_workers_of_one_chunk_have_no_rows(two_workers, small):
+    report = check_pairs(small, two_workers, **FEW)
+    assert len(report.cluster.workers) == 1 and report.cluster.exchanged_bytes == 0
+
+
+@pytest.mark.parametrize(("count", "are_processes"), [(3, True), (2, False)])
+def test_any_workers_have_the_bits_of_one_machine(clusters, packed, count, are_processes):
+    limit = {} if are_processes else {"memory_limit": None}
+    with cluster_of(count, processes=are_processes, **limit) as client:
+        report = check_pairs(packed, client, **FEW)
+        assert len(report.cluster.workers) == count
+        same_pairs(oc.eigsh(packed, 3, client=client, devices="host:0, host:1", **FEW), oc.eigsh(packed, 3, **FEW))
+
+
+def test_a_run_is_gone_on_from_on_a_cluster_and_back(two_workers, small, packed, tmp_path):
     expected = oc.eigsh(packed, 3, **FEW)
 
     def interrupt(done: int, total: int, seconds: float) -> None:
@@ -128,15 +160,15 @@ def test_a_run_is_gone_on_from_on_a_cluster_and_back(two_workers, packed, tmp_pa
         found = oc.eigsh(packed, 3, client=clients[1], checkpoint=path, **FEW)
         assert found.report.resumed > 0
         same_pairs(found, expected)
-    path, s = tmp_path / "a.oocsvd", oc.svds(packed, 3, **FEW).s
+    path, s = tmp_path / "a.oocsvd", oc.svds(small, 3, **FEW).s
     with pytest.raises(KeyboardInterrupt):
-        oc.svds(packed, 3, client=two_workers, checkpoint=path, progress=interrupt, **FEW)
-    found = oc.svds(packed, 3, client=two_workers, checkpoint=path, **FEW)
+        oc.svds(small, 3, client=two_workers, checkpoint=path, progress=interrupt, **FEW)
+    found = oc.svds(small, 3, client=two_workers, checkpoint=path, **FEW)
     assert found.report.resumed > 0 and found.s.tobytes() == s.tobytes()
 
 
 def test_what_is_not_there_on_a_cluster_is_refused(two_workers, packed):
-    for options in ({"sigma": 1.0}, {"which": "SM"}, {"M": np.eye(2000)}, {"trace": True}):
+    for options in ({"sigma": 1.0}, {"which": "SM"}, {"M": np.eye(20)}, {"trace": True}):
         with pytest.raises(ValueError, match="is not there on a cluster"):
             oc.eigsh(packed, 3, client=two_workers, **options)
     with pytest.raises(ValueError, match="trace is not there on a cluster"):
@@ -147,7 +179,7 @@ def test_what_is_not_there_on_a_cluster_is_refused(two_workers, packed):
             call(operator, 3, client=two_workers)
     with pytest.raises(TypeError, match="client is a object"):
         oc.eigsh(packed, 3, client=object())
-    with pytest.raises(oc.BudgetError, match="products on host:0"):
+    with pytest.raises(oc.BudgetError, match=r"a basis of 24 vectors on host:0 of tls://"):
         oc.eigsh(packed, 3, client=two_workers, memory_budget="64 KiB", **FEW)
 
 
@@ -184,7 +216,7 @@ def client(clusters: None, monkeypatch):
 
 def happening(monkeypatch, happen, at: int) -> list[int]:
     """Let something happen before the so-manieth answer of a worker is waited for; the list counts these."""
-    ask, count = products.gathered, [0]
+    ask, count = workers.gathered, [0]
 
     def gathered(*given, **options):
         count[0] += 1
@@ -192,7 +224,8 @@ def happening(monkeypatch, happen, at: int) -> list[int]:
             happen()
         return ask(*given, **options)
 
-    monkeypatch.setattr(products, "gathered", gathered)
+    monkeypatch.setattr(workers, "gathered", gathered)
+    monkeypatch.setattr(placed_space, "gathered", gathered)
     return count
 
 
@@ -222,15 +255,15 @@ def test_a_worker_that_dies_in_any_phase_changes_no_bit(client, packed):
             found = oc.eigsh(packed, 3, client=client, **FEW)
         same_pairs(found, expected)
         done = found.report.cluster
-        assert done.repeated <= max(2, done.products // 10)
-        assert at == calm[0] or done.lost_workers
+        assert done.repeated <= 3 * done.products
+        assert at >= calm[0] - 1 or done.lost_workers
 
 
-def test_triplets_survive_workers_too(client, packed):
-    expected = oc.svds(packed, 3, **FEW)
+def test_triplets_survive_workers_too(client, small):
+    expected = oc.svds(small, 3, **FEW)
     with pytest.MonkeyPatch.context() as patched:
         happening(patched, lambda: kill(client), 21)
-        found = oc.svds(packed, 3, client=client, **FEW)
+        found = oc.svds(small, 3, client=client, **FEW)
     assert found.s.tobytes() == expected.s.tobytes() and found.report.cluster.lost_workers
 
 
@@ -239,13 +272,10 @@ def test_a_cluster_without_workers_is_an_error_in_time_from_whose_checkpoint_ano
 ):
     monkeypatch.setattr(connection, "WAIT_SECONDS", 1.0)
     path, expected = tmp_path / "a.ooceig", oc.eigsh(packed, 3, **FEW)
-    at = 2 + 2 * expected.report.passes  # behind the first restart
-    with pytest.MonkeyPatch.context() as patched:
-        happening(patched, lambda: end_all(client), at)
-        began = time.monotonic()
-        with pytest.raises(oc.errors.ClusterError, match=r"no worker|left while"):
-            oc.eigsh(packed, 3, client=client, checkpoint=path, **FEW)
-        assert time.monotonic() - began < 60
+    began = time.monotonic()
+    with pytest.raises(oc.errors.ClusterError, match=r"no worker|left while"):
+        oc.eigsh(packed, 3, client=client, checkpoint=path, progress=lambda *_: end_all(client), **FEW)
+    assert time.monotonic() - began < 60
     found = oc.eigsh(packed, 3, checkpoint=path, **FEW)
     assert found.report.resumed > 0
     same_pairs(found, expected)
@@ -255,6 +285,6 @@ def test_a_connection_that_is_lost_is_an_error_with_advice(two_workers, packed, 
     from distributed import Client
 
     with Client(two_workers.scheduler.address, security=two_workers.security, set_as_default=False) as client:
-        happening(monkeypatch, client.close, 9)
+        happening(monkeypatch, client.close, 5)
         with pytest.raises(oc.errors.ClusterError, match=r"new client|scheduler"):
             oc.eigsh(packed, 3, client=client, **FEW)

@@ -131,7 +131,7 @@ def public_objects(factors):
         "Multiplier": [multiplied()],
         "ClusterProducts": [
             tb.ClusterProducts(
-                ("tcp://10.0.0.1:4001", HOSTILE), ("rows",) * 2, HOSTILE, 1, 0, (), 9, 9, 9, {HOSTILE: 1}, 0.1, 0.2
+                ("tcp://10.0.0.1:4001", HOSTILE), ("rows",) * 2, HOSTILE, 1, 0, (), 9, 9, 9, 9, {HOSTILE: 1}, 0.1, 0.2
             )
         ],
         "MultiplyReport": [multiplied().report, oc.multiplier(csr_array(np.eye(5)), devices="host:0").report],

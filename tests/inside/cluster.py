@@ -8,6 +8,7 @@ NAMES = {
     "ooc_chol.cluster.blocks": ("BlockGrid", "BlockPlace", "LBlock"),
     "ooc_chol.cluster.columns": ("column_seconds",),
     "ooc_chol.cluster.connection": ("worker_addresses",),
+    "ooc_chol.cluster.exchange": ("Exchange", "Mailbox", "PeerLostError", "cancel_exchange", "process_begun"),
     "ooc_chol.cluster.facts": (
         "ClusterFacts",
         "Sharing",
@@ -20,6 +21,7 @@ NAMES = {
         "sharing_of",
     ),
     "ooc_chol.cluster.ground": ("AbstractBlockWork", "ClusterGround", "MixedEngine", "engine_here"),
+    "ooc_chol.cluster.held_space": ("HeldSpace",),
     "ooc_chol.cluster.jobs": ("ClusterRun",),
     "ooc_chol.cluster.kept_tiles": ("KeptTiles", "RowDistances"),
     "ooc_chol.cluster.making": ("key_here", "make_block"),
@@ -66,6 +68,7 @@ MODULES = {
     "making": "ooc_chol.cluster.making",
     "asking": "ooc_chol.cluster.asking",
     "connection": "ooc_chol.cluster.connection",
+    "exchange": "ooc_chol.cluster.exchange",
     "facts": "ooc_chol.cluster.facts",
     "mixed_work": "ooc_chol.cluster.mixed_work",
     "opening": "ooc_chol.cluster.opening",
@@ -75,11 +78,15 @@ MODULES = {
     "rates": "ooc_chol.cluster.rates",
     "resident_tiles": "ooc_chol.cluster.resident_tiles",
     "rows": "ooc_chol.cluster.rows",
+    "held_space": "ooc_chol.cluster.held_space",
+    "placed_space": "ooc_chol.cluster.placed_space",
+    "spaces": "ooc_chol.cluster.spaces",
     "shared_blocks": "ooc_chol.cluster.shared_blocks",
     "solving": "ooc_chol.cluster.solving",
     "speeds": "ooc_chol.cluster.speeds",
     "store": "ooc_chol.cluster.store",
     "waiting": "ooc_chol.cluster.waiting",
+    "workers": "ooc_chol.cluster.workers",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

@@ -8,6 +8,7 @@ NAMES = {
     "ooc_chol.eigen.checkpoint": ("KIND",),
     "ooc_chol.eigen.device_space": ("DeviceSpace", "open_space"),
     "ooc_chol.eigen.early_array": ("EarlyArray",),
+    "ooc_chol.eigen.exchange": ("Window",),
     "ooc_chol.eigen.factor_size": ("ORDERING", "factor_size"),
     "ooc_chol.eigen.forecast": ("Forecast",),
     "ooc_chol.eigen.habits": ("OF_EIGSH", "OF_SVDS"),

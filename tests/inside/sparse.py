@@ -13,7 +13,7 @@ NAMES = {
     "ooc_chol.sparse.pack": ("How", "packed_in_file", "packed_in_memory"),
     "ooc_chol.sparse.pass_rates": ("pass_rates_problem", "store_pass_rates"),
     "ooc_chol.sparse.plan": ("Diagonals", "NO_DIAGONALS", "panel_groups", "panel_widths"),
-    "ooc_chol.sparse.planning": ("assumed_blocks", "planned"),
+    "ooc_chol.sparse.planning": ("assumed_blocks", "diagonals_of", "planned"),
     "ooc_chol.sparse.rows": ("AbstractRows", "RowCounts", "Rows"),
     "ooc_chol.sparse.sources": ("rows_of",),
     "ooc_chol.sparse.transpose": ("transposed_rows",),

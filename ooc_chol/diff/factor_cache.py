@@ -86,7 +86,7 @@ class Factor(AbstractClosing):
     def close(self) -> None:
         """Free the factors; the factor solves no more.
 
-        The memory of cuDSS's factors of a symmetric matrix waits for the next values of its pattern, which need no new plan:
+        The memory of cuDSS's factors by ``assume="spd"`` waits for the next values of the pattern, which need no new plan:
         :func:`forget_factors` frees it.
         """
         with self._lock:
@@ -178,7 +178,7 @@ class FactorCache:
         wide = values.astype(np.float64)
         full = _csr(pattern, wide)
         part = pattern.tril()
-        a = _csr(part.pattern, wide[part.places.on(wide)]) if assume else full
+        a = _csr(part.pattern, wide[part.places.on(wide)]) if assume == "spd" else full
 
         def transposed() -> Any:
             return _csr(pattern.transposed, wide[pattern.place("transposing", wide)])

@@ -39,9 +39,6 @@ class Kind(enum.IntEnum):
     SPD = 3
 
 
-KINDS = {None: Kind.GENERAL, "symmetric": Kind.SYMMETRIC, "spd": Kind.SPD}
-
-
 class View(enum.IntEnum):
     FULL = 0
     LOWER = 1
@@ -202,7 +199,7 @@ def csr(direct, matrix):
 def solver_of(direct, matrix, assume, plans=None):
     a = sp.csr_matrix(matrix)
     return direct.CudssSolver(
-        csr(direct, sp.tril(a) if assume else a),
+        csr(direct, sp.tril(a) if assume == "spd" else a),
         lambda: csr(direct, a.T),
         csr(direct, a),
         assume=assume,
@@ -228,8 +225,8 @@ def test_what_is_asked_of_cudss_is_supported_and_solutions_are_refined(direct, a
         assert backward_error(dense, x, b) <= (1e-14 if dtype == np.float64 else 1e-7)
     assert len(DirectSolver.made) == (1 if assume else 2)
     assert all(each.config[ConfigParam.DETERMINISTIC_MODE] == 1 for each in DirectSolver.made)
-    assert all(each.config[ConfigParam.MATCHING_ALG] == (0 if assume else 5) for each in DirectSolver.made)
-    assert all(each.kind == KINDS[assume] for each in DirectSolver.made)
+    assert all(each.config[ConfigParam.MATCHING_ALG] == (0 if assume == "spd" else 5) for each in DirectSolver.made)
+    assert all(each.kind == (Kind.SPD if assume == "spd" else Kind.GENERAL) for each in DirectSolver.made)
 
 
 def test_a_column_has_the_bits_that_it_has_alone(direct):
@@ -254,7 +251,7 @@ def test_closing_frees_the_factors_of_the_matrix_and_its_transpose(direct):
     assert not HANDLES.keys() & {each.handle for each in DirectSolver.made}
 
 
-def test_a_plan_of_a_symmetric_matrix_serves_the_next_values(direct):
+def test_a_plan_of_a_positive_definite_matrix_serves_the_next_values(direct):
     plans = direct.CudssPlans()
     first, b = solver_of(direct, poisson(8), "spd", plans), held(np.ones(64))
     before = first.solve(b, False)
@@ -275,17 +272,18 @@ def test_a_plan_of_a_symmetric_matrix_serves_the_next_values(direct):
 def test_few_plans_are_kept_and_each_for_its_pattern_alone(direct):
     plans = direct.CudssPlans(keep=2)
     for size in (3, 4, 5):
-        solver_of(direct, poisson(size), "symmetric", plans).close()
+        solver_of(direct, poisson(size), "spd", plans).close()
     assert [each.factors == "freed" for each in DirectSolver.made] == [True, False, False]
     assert plans.take(("poisson", 9)) is None
-    assert solver_of(direct, poisson(4), "symmetric", plans).trouble == ""
+    assert solver_of(direct, poisson(4), "spd", plans).trouble == ""
     assert len(DirectSolver.made) == 3
 
 
-def test_plans_of_matrices_that_are_not_symmetric_are_not_kept(direct):
+@pytest.mark.parametrize("assume", [None, "symmetric"])
+def test_plans_of_matrices_that_are_not_positive_definite_are_not_kept(direct, assume):
     """Rows are matched by values, so that solutions would depend on what was factored before."""
     plans = direct.CudssPlans()
-    solver_of(direct, regular(64, 0.1, 1), None, plans).close()
+    solver_of(direct, poisson(8) if assume else regular(64, 0.1, 1), assume, plans).close()
     assert DirectSolver.made[0].factors == "freed"
 
 

@@ -34,7 +34,7 @@ _LOGGER.addHandler(logging.NullHandler())
 
 
 class Csr(NamedTuple):
-    """A sparse matrix in compressed rows on a device; of a symmetric one, the lower triangle."""
+    """A sparse matrix in compressed rows on a device."""
 
     indptr: Any
     indices: Any
@@ -141,7 +141,8 @@ class CudssSolver:
     there are more, or where it is told to refine. So right-hand sides are solved for one after the other and refined here, two
     steps each, by which a solution takes three solves with the factors and two products with the matrix. In that mode it reads
     memory that it has not written, and with what others have left there ends with an illegal address, after which a process has
-    no GPU: the memory that it is given is cleared first. ``a`` is the lower triangle of a symmetric matrix, else all of it.
+    no GPU: the memory that it is given is cleared first. Symmetric matrices that may be indefinite are factored as general ones.
+    ``a`` is the lower triangle of a positive definite matrix, else all of it.
     """
 
     method = "cudss"
@@ -152,9 +153,10 @@ class CudssSolver:
         if full.values.size > _MOST_ENTRIES:
             raise ValueError(f"the matrix has {full.values.size} entries, but cuDSS counts them in int32, up to {_MOST_ENTRIES}")
         self._n, self._assume, self._times, self._transposed = a.n, assume, times, transposed
+        self._is_spd = assume == "spd"
         self._plans, self._key = plans, key
         self._solvers: dict[bool, _Planned] = {}
-        self._finalizer = weakref.finalize(self, _let_go, self._solvers, plans if assume else None, key)
+        self._finalizer = weakref.finalize(self, _let_go, self._solvers, plans if self._is_spd else None, key)
         self._device = a.values.device
         with self._device:
             try:
@@ -202,7 +204,7 @@ class CudssSolver:
 
     def _factored(self, a: Csr) -> _Planned:
         """A solver of cuDSS, planned and factored, whose results are the same in every run."""
-        planned = self._plans.take(self._key) if self._assume else None
+        planned = self._plans.take(self._key) if self._is_spd else None
         if planned is None:
             return self._new(a)
         with ExitStack() as stack:
@@ -218,22 +220,16 @@ class CudssSolver:
         from nvmath.bindings import cudss
         from nvmath.sparse.advanced import DirectSolver, DirectSolverMatrixType, DirectSolverMatrixViewType, DirectSolverOptions
 
-        kinds = {
-            None: DirectSolverMatrixType.GENERAL,
-            "symmetric": DirectSolverMatrixType.SYMMETRIC,
-            "spd": DirectSolverMatrixType.SPD,
-        }
-        view = DirectSolverMatrixViewType.LOWER if self._assume else DirectSolverMatrixViewType.FULL
+        kind = DirectSolverMatrixType.SPD if self._is_spd else DirectSolverMatrixType.GENERAL
+        view = DirectSolverMatrixViewType.LOWER if self._is_spd else DirectSolverMatrixViewType.FULL
         matrix, handle = a.matrix, int(cudss.create())
         with ExitStack() as stack:
             stack.callback(_destroy, handle)  # where it is not to be had, or somebody interrupts
             cudss.set_device_mem_handler(handle, ctypes.addressof(_cleared_memory()))  # before anything belongs to the handle
-            options = DirectSolverOptions(
-                handle=handle, sparse_system_type=kinds[self._assume], sparse_system_view=view, logger=_LOGGER
-            )
+            options = DirectSolverOptions(handle=handle, sparse_system_type=kind, sparse_system_view=view, logger=_LOGGER)
             solver = DirectSolver(matrix, cp.zeros(self._n, np.float64), options=options)
             stack.callback(solver.free)
-            configured = {"DETERMINISTIC_MODE": 1} | ({} if self._assume else {"MATCHING_ALG": _MATCHING})
+            configured = {"DETERMINISTIC_MODE": 1} | ({} if self._is_spd else {"MATCHING_ALG": _MATCHING})
             for name, value in configured.items():
                 parameter = getattr(cudss.ConfigParam, name)
                 given = np.full(1, value, cudss.get_config_param_dtype(int(parameter)))

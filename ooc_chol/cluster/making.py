@@ -243,6 +243,7 @@ class _MemoryPlace(_AbstractPlace):
 
             blocks = [(each.memory, each.tiles or {}) for each in given if isinstance(each, SharedBlock)]
             if tiles.memory is not None:  # which later tasks of the row read, too
+                tiles.memory.locks(registrar, is_fresh=True)
                 blocks.append((tiles.memory, tiles.made))
             tiles.locks = BlockLocks(registrar, blocks, partial(written_order, plan))
 

@@ -168,11 +168,14 @@ class SharedMemory:
         """All of it, to be written, also by a process that was asked to by the one that made it."""
         return np.asarray(_Lent(self))
 
-    def locks(self, registrar: AbstractRegistrar) -> PieceLocks:
-        """Page locks of the memory, made by ``registrar`` where there are none yet."""
+    def locks(self, registrar: AbstractRegistrar, *, is_fresh: bool = False) -> PieceLocks:
+        """Page locks of the memory, made by ``registrar`` where there are none yet.
+
+        Memory that ``is_fresh`` is touched by threads before: nobody writes where it is not locked yet.
+        """
         mapping = self._mapping
         if mapping.locks is None:
-            mapping.locks = PieceLocks(registrar, mapping.memory, is_fresh=self.is_ours)
+            mapping.locks = PieceLocks(registrar, mapping.memory, is_fresh=is_fresh)
         return mapping.locks
 
     def arrays(self, spots: Mapping[Key, tuple[int, tuple[int, ...], Any]]) -> dict[Key, NDArray[Any]]:

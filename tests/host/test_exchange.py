@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tests.inside.sparse import diagonals_of, operator_of
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
 
 FFF, FDF, DDD = oc.Precision
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +164,7 @@ def test_an_exchange_that_is_cancelled_before_it_is_made_ends_at_its_first_step(
 
 CHILD = """
 import pickle, sys, time
-from ooc_chol.cluster.exchange import Exchange
+from tests.inside.cluster import Exchange
 own = Exchange("child", 1, [range(1), range(1, 2)], 4096)
 sys.stdout.buffer.write(pickle.dumps(own.seat).hex().encode() + b"\\n")
 sys.stdout.flush()
@@ -175,7 +177,7 @@ time.sleep(600)
 def test_a_process_that_is_killed_is_an_error(is_reaped):
     import pickle
 
-    child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, cwd=ROOT)
     own = Exchange("parent", 0, [range(1), range(1, 2)], 4096)
     try:
         seat = pickle.loads(bytes.fromhex(child.stdout.readline().decode()))

@@ -236,9 +236,10 @@ class PlacedSpace:
             return
         there = client.nthreads()
         here = [address for address in self._parts if address in there]
-        told = client._run(cancel_exchange, self._name, workers=here, on_error="ignore")
-        with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(told, client.loop.asyncio_loop).result(_CANCEL_SECONDS)
+        if len(self._parts) > 1:  # without waiting for a worker that stands still, as client.run does
+            told = client._run(cancel_exchange, self._name, workers=here, on_error="ignore")
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(told, client.loop.asyncio_loop).result(_CANCEL_SECONDS)
         left = {address: self._workers.submit(address, close_part, self._parts[address].held, is_beside=True) for address in here}
         self._leaving, self._parts = left, {}
 

@@ -82,9 +82,10 @@ class ClusterSpace(AbstractSpace, AbstractClosing):
     def bring(self, x: NDArray[np.float64]) -> None:
         if x.shape != (self.n, self.block):
             raise ValueError(f"x has shape {x.shape}, but a panel of this space has shape {(self.n, self.block)}")
-        order, dtype = self._operator.matrix.order, np.dtype(np.float64)
+        order, dtype = self._operator.matrix.order, self.precision.storage
         memory, given = self._room(x.shape, dtype)
-        given[...] = x if order is None else rows_taken(x, order, dtype)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            given[...] = x if order is None else rows_taken(x, order, dtype)
         self._note("bring", Brought(given, memory, range(self.block)))
         self._totals.sent_bytes += given.nbytes
 

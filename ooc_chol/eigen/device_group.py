@@ -145,7 +145,7 @@ class DeviceGroup:
     ) -> None:
         """Enqueue inner products with W, or another panel, for all chunks of rows, until every device has those of all.
 
-        Nothing ``unless`` a flag is 0: with other processes there are, the host looks, and saves a step with them.
+        With ``unless``, nothing where that flag is 0: beside other processes the host looks at it first, which saves a step.
         """
         if unless is not None and self.remote is not None and not self._is_set(unless):
             return

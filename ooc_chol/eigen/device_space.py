@@ -106,7 +106,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         """Rows that the devices have, as they are packed: all unless other processes have some."""
         return range(self._group.devices[0].rows.start, self._group.devices[-1].rows.stop)
 
-    def bring_rows(self, x: NDArray[np.float64]) -> None:
+    def bring_rows(self, x: NDArray[Any]) -> None:
         """The rows of W that the devices have become an array, which does not change, in the order in which they are packed."""
         start = self.rows.start
         with self._working("bring W"):

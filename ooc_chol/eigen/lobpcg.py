@@ -120,6 +120,7 @@ class Lobpcg:
             is_first = counts.passes == basis.panels
             told = basis.step(active, None if is_first else self._preconditioning)
             counts.passes += len(active)
+            self.space.settled(range(self.space.capacity))
             if is_first:
                 self._look_at_symmetry(told)
                 self._look_at_null()

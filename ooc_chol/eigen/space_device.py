@@ -189,7 +189,7 @@ class SpaceDevice:
         bring_panel(self.device, self.computing, x, 0, tile, self._slot)
         self.brought_bytes += tile.nbytes
 
-    def bring_rows(self, x: NDArray[np.float64]) -> None:
+    def bring_rows(self, x: NDArray[Any]) -> None:
         """W becomes the device's rows of an array of the host: enqueued, or read when this returns."""
         bring_vectors(self.device, self.computing, x, 0, self.w, self._slot)
         self.brought_bytes += self.w.nbytes

@@ -136,15 +136,18 @@ def test_a_restart_that_is_kept_saves_what_was_before(client, packed, monkeypatc
     assert 0 < repeated[0.0] < repeated[1e9]
 
 
-def test_a_filter_and_lobpcg_go_on_too(client, packed):
-    for options in ({"which": "SA", "degree": 4, "tol": 1e-2, "ncv": 24, "block": 4, "check": False}, {"method": "lobpcg"}):
-        expected = oc.eigsh(packed, 3, **{"which": "LA", "tol": 1e-3, **options})
-        client.wait_for_workers(2, timeout=AGAIN_SECONDS)
-        with pytest.MonkeyPatch.context() as patched:
-            at_batch(patched, 3, lambda: kill(client))
-            found = oc.eigsh(packed, 3, client=client, **{"which": "LA", "tol": 1e-3, **options})
-        same_pairs(found, expected)
-        assert found.report.cluster.lost_workers
+FILTERED = {"which": "SA", "degree": 4, "tol": 1e-2, "ncv": 24, "block": 4, "check": False}
+PRECONDITIONED = {"method": "lobpcg", "which": "LA", "tol": 1e-3, "preconditioner": lambda x: 2.0 * x}
+
+
+@pytest.mark.parametrize(("options", "batch"), [(FILTERED, 3), (PRECONDITIONED, 12)])
+def test_a_filter_and_lobpcg_go_on_too(client, packed, monkeypatch, options, batch):
+    monkeypatch.setattr(spaces, "_KEEP_AFTER", 1.0)
+    expected = oc.eigsh(packed, 3, **options)
+    at_batch(monkeypatch, batch, lambda: kill(client))
+    found = oc.eigsh(packed, 3, client=client, **options)
+    same_pairs(found, expected)
+    assert found.report.cluster.lost_workers
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -73,6 +73,7 @@ ALLOWED = {
     "apps/spectral/graphs/files.py read_partition": _OPENED,
     "apps/spectral/images/reading.py read_image": _READ,
     "cli/sparse/vectors.py read_vectors": _OPENED,
+    "cluster/exchange.py process_begun": _PROC,
     "cluster/tasks.py peak_resident_bytes": _PROC,
     "dense/rates/folders.py _mounts": _PROC,
     "dense/stores/file.py open": "without waiting for a pipe, and refused unless it is regular",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,20 +10,23 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ooc_chol as oc
 from tests import space_checks as check
+from tests.host.registrar import Registrar
 from tests.inside.cluster import Exchange, PeerLostError, cancel_exchange, process_begun
 from tests.inside.cluster import exchange as module
-from tests.inside.eigen import DeviceSpace, plan_space
+from tests.inside.eigen import DeviceSpace, Window, plan_space
 from tests.inside.sparse import diagonals_of, operator_of
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
 
 FFF, FDF, DDD = oc.Precision
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +166,7 @@ def test_an_exchange_that_is_cancelled_before_it_is_made_ends_at_its_first_step(
 
 CHILD = """
 import pickle, sys, time
-from ooc_chol.cluster.exchange import Exchange
+from tests.inside.cluster import Exchange
 own = Exchange("child", 1, [range(1), range(1, 2)], 4096)
 sys.stdout.buffer.write(pickle.dumps(own.seat).hex().encode() + b"\\n")
 sys.stdout.flush()
@@ -175,7 +179,7 @@ time.sleep(600)
 def test_a_process_that_is_killed_is_an_error(is_reaped):
     import pickle
 
-    child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, cwd=ROOT)
     own = Exchange("parent", 0, [range(1), range(1, 2)], 4096)
     try:
         seat = pickle.loads(bytes.fromhex(child.stdout.readline().decode()))
@@ -199,10 +203,28 @@ def test_a_process_that_is_killed_is_an_error(is_reaped):
 
 
 def test_numbers_that_are_given_are_the_same_in_both_types():
-    from tests.inside.eigen import Window
-
     data = np.zeros(4096, np.uint8)
     for dtype in (np.float32, np.float64):
         window = Window(0, 0, 128, 3, 5, np.dtype(dtype).itemsize)
         window.of(data)[...] = np.arange(15.0).reshape(3, 5)
         assert window.of(data).dtype == dtype and window.of(data)[2, 4] == 14.0
+
+
+def test_bytes_are_page_locked_for_devices_and_unlocked_in_the_end():
+    registrar = Registrar()
+    ends = [Exchange(f"locked {rank}", rank, [range(1), range(1, 2)], 8192) for rank in range(2)]
+    ends[0].join([each.seat for each in ends], [True] * 2, registrar)
+    locks = ends[0].tier.locking()
+    for turn in range(2):
+        for rank in range(2):
+            view = ends[0].tier.view(Window(turn, rank, 64, 4, 4, 8))
+            low = view.ctypes.data
+            assert locks.holds(low, low + view.nbytes, lambda: False)
+    for each in ends:
+        each.close()
+    del ends, locks, view, each
+    until = time.monotonic() + 30
+    while registrar.locked:
+        gc.collect()
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -8,7 +8,7 @@ NAMES = {
     "ooc_chol.cluster.blocks": ("BlockGrid", "BlockPlace", "LBlock"),
     "ooc_chol.cluster.columns": ("column_seconds",),
     "ooc_chol.cluster.connection": ("worker_addresses",),
-    "ooc_chol.cluster.exchange": ("Exchange", "Mailbox", "PeerLostError", "cancel_exchange", "process_begun"),
+    "ooc_chol.cluster.exchange": ("Exchange", "PeerLostError", "cancel_exchange", "process_begun"),
     "ooc_chol.cluster.facts": (
         "ClusterFacts",
         "Sharing",

@@ -23,6 +23,7 @@ from ooc_chol.hardware.registry import device_kind
 from ooc_chol.memory.shared import SharedAddress, SharedMemory
 from ooc_chol.process.address_space import memory_errors_typed
 from ooc_chol.process.fork_safety import new_rlock
+from ooc_chol.runtime.shutdown import close_when_forgotten
 from ooc_chol.sparse.keeping import with_kept_blocks
 
 #: A method of a space, its arguments and its options.
@@ -130,6 +131,7 @@ class HeldSpace:
         self._space: DeviceSpace | None = None
         self._exchange: Exchange | None = None
         self._opened = ExitStack()
+        close_when_forgotten(self, self._opened)  # as where the client has gone
         self._is_joined = False
         self._batches = 0
         self._seconds = 0.0

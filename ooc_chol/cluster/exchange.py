@@ -49,7 +49,7 @@ class PeerLostError(ClusterError):
 
 
 class Seat(NamedTuple):
-    """Where others find what a worker gives."""
+    """Place at which others find what a worker gives."""
 
     address: str  #: Of the worker
     memory: SharedAddress | None
@@ -258,7 +258,7 @@ class Exchange(AbstractExchange):
 
     @property
     def seat(self) -> Seat:
-        """Where the others find this worker."""
+        """Place at which the others find this worker."""
         address = None if self._memory is None else self._memory.address
         return Seat("" if self._worker is None else self._worker.address, address, (os.getpid(), process_begun(os.getpid())))
 

@@ -154,7 +154,7 @@ class HeldSpace:
 
     @property
     def seat(self) -> Seat | None:
-        """Where the others find this worker; None where it is alone."""
+        """Place at which the others find this worker; None where it is alone."""
         return None if self._exchange is None else self._exchange.seat
 
     def run(self, batch: Batch) -> Answer:
@@ -246,7 +246,7 @@ def open_part(rows: RowsOf, data: SharedArray | None, part: SpacePart) -> HeldSp
 
 
 def seat_of(held: HeldSpace | Verdict) -> Seat | Verdict | None:
-    """Where others find the worker that holds a part."""
+    """Place at which others find the worker that holds a part."""
     return held if isinstance(held, Verdict) else held.seat
 
 

@@ -185,7 +185,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
 
     @cached_property
     def _places(self) -> Vertices | None:
-        """Where the caller's rows are packed; None where they are in their own places, and of some rows only."""
+        """Places of the caller's rows among packed ones; None where these are their own, and of some rows only."""
         order = self._operator.matrix.order
         return None if order is None or len(self.rows) < self.n else inverse(order)
 

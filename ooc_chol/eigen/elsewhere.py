@@ -1,4 +1,4 @@
-"""Where eigensolvers multiply, and keep their bases, if not on devices of this process."""
+"""Interface of what multiplies for eigensolvers, and keeps their bases, in place of devices of this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SpacePlanned: TypeAlias = Callable[[DevicesElsewhere], SpacePlan]
 
 
 class AbstractElsewhere(ABC):
-    """Where products with packed matrices are made, and bases kept, in place of devices of this process."""
+    """Maker of products with packed matrices, and keeper of bases, in place of devices of this process."""
 
     @abstractmethod
     def product(self, operator: Operator, precision: Precision, columns: int) -> Callable[[NDArray[Any]], NDArray[Any]]:

@@ -172,7 +172,7 @@ class _Layout(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Sequence[Tile], most: int) -> _Layout:
-        """As many rows as find room in ``most`` bytes."""
+        """Layout of as many rows as find room in ``most`` bytes."""
         row_bytes = [array.nbytes // len(array) for array in arrays]
         height = max(1, (most - _FLAG_BYTES - _ALIGNMENT * len(arrays)) // sum(row_bytes))
         height = min(height, max(map(len, arrays)))

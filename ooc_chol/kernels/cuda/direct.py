@@ -308,7 +308,7 @@ _FUNCTIONS = _Allocate(_allocate), _Free(_free)
 
 @cache
 def _cleared_memory() -> _MemoryHandler:
-    """By which cuDSS gets memory of a device that is all zeros."""
+    """Handler by which cuDSS gets memory of a device that is all zeros."""
     functions = (ctypes.cast(each, ctypes.c_void_p) for each in _FUNCTIONS)
     return _MemoryHandler(None, *functions, b"cleared")
 

@@ -190,7 +190,7 @@ class CudaThresholds:
         self._small(stream, gram, v, h)
 
     def _turned(self, s: int) -> tuple[Tile, Tile]:
-        """Where :meth:`_turn` leaves the rows, and their products with G."""
+        """Rows as :meth:`_turn` leaves them, and their products with G."""
         v, h = self._part("v", s), self._part("h", s)
         return (h, v) if TURNS % 2 else (v, h)
 
@@ -351,7 +351,7 @@ def _at(array: Tile) -> int:
 
 
 def _place(slices: Slices) -> tuple[int, ...]:
-    """Where slices lie, which tells them from all others."""
+    """Place of slices, which tells them from all others."""
     if isinstance(slices, PanelSlices):
         return _at(slices.memory), slices.rows, slices.columns, slices.first, slices.count
     return _at(slices), len(slices)

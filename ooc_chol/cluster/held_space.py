@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.cluster.connection import distributed_package
 from ooc_chol.cluster.exchange import Exchange, PeerLostError, Seat
 from ooc_chol.cluster.rows import RowsOf
 from ooc_chol.cluster.tasks import Verdict
@@ -253,7 +253,7 @@ def seat_of(held: HeldSpace | Verdict) -> Seat | Verdict | None:
 def run_batch(held: HeldSpace, batch: Batch) -> Answer | Verdict:
     """Run a batch beside the worker's other tasks: of two callers' batches, each may wait for a worker that runs the other's."""
     if this_worker() is not None:
-        import_module("distributed").secede()
+        distributed_package().secede()
     try:
         with memory_errors_typed("a basis on a worker"):
             return held.run(batch)

@@ -29,10 +29,9 @@ def processor_seconds(client: Any = None) -> float:
 def timed(path: Path, options: Options, client: Any) -> tuple[oc.Eigenpairs, dict[str, float]]:
     """Pairs, and what they took."""
     began, used, k = time.perf_counter(), processor_seconds(client), options.k
-    where = (
-        {"devices": options.devices} if client is None else {"client": client, "devices": "cuda" if options.on_gpu else "host"}
-    )
-    pairs = oc.eigsh(str(path), k, block=4, ncv=k + 48, **where)
+    of_workers = "cuda" if options.on_gpu else "host"
+    devices = options.devices if client is None else of_workers
+    pairs = oc.eigsh(str(path), k, block=4, ncv=k + 48, client=client, devices=devices)
     seconds, used = time.perf_counter() - began, processor_seconds(client) - used
     told = {"seconds": seconds, "processor_seconds": used}
     if (done := pairs.report.cluster) is not None:
@@ -50,7 +49,7 @@ def run(options: Options) -> int:
     """Measure, and tell; status 1 where bits differ."""
     with tempfile.TemporaryDirectory() as folder, oc.open_cluster("local:2") as client:
         path = Path(folder, "graph.oocsr")
-        with oc.block_csr(oc.testing.rmat(options.scale), store=path) as graph:
+        with oc.block_csr(oc.testing.rmat(options.scale, devices=options.devices), store=path) as graph:
             facts = {"n": graph.shape[0], "entries": graph.nnz, "blocks": len(graph.blocks.blocks), "nbytes": graph.nbytes}
         calls: dict[str, list[dict[str, float]]] = {"one": [], "cluster": []}
         for number in range(options.repeats + 1):

@@ -245,7 +245,6 @@ class Exchange(AbstractExchange):
         self.name, self.rank, self.rows = name, rank, tuple(rows)
         self.piece_bytes = whole_pages(piece_bytes)
         self.step = 0
-        self.waited_seconds = 0.0
         self._nbytes = _HEAD + 2 * self.piece_bytes
         own = _Bytes(self._nbytes)
         self._memory, self._own = own.memory, own.data
@@ -284,11 +283,9 @@ class Exchange(AbstractExchange):
             peer.send(self._worker, self._message(self.step, given))
 
     def wait(self) -> None:
-        began = time.perf_counter()
         for peer in self._peers.values():
             self._wait_for(peer)
         self.step += 1
-        self.waited_seconds += time.perf_counter() - began
 
     def _wait_for(self, peer: _Peer) -> None:
         """Wait until a worker has given this step, and has got what the next one overwrites."""

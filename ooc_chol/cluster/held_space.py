@@ -106,7 +106,6 @@ class Figures(NamedTuple):
     """Work of a worker since its part was opened."""
 
     received_bytes: int  #: From other workers
-    waited_seconds: float  #: For them
     seconds: float  #: Of batches
     link_bytes: Mapping[str, int]  #: Of blocks over the links of its devices
 
@@ -174,7 +173,7 @@ class HeldSpace:
                 self.close()
                 raise
             self._seconds += time.perf_counter() - began
-            return answer._replace(figures=self._figures(self._space))
+            return answer._replace(figures=Figures(self._space.received_bytes, self._seconds, self._space.copied_bytes))
 
     def _join(self, seats: Sequence[Seat], near: Sequence[bool]) -> None:
         if self._exchange is not None and not self._is_joined:
@@ -211,10 +210,6 @@ class HeldSpace:
         if question.residuals is not None:
             residuals = space.residuals(*question.residuals)
         return Answer(space.passes, found, rows, residuals)
-
-    def _figures(self, space: DeviceSpace) -> Figures:
-        waited = 0.0 if self._exchange is None else self._exchange.waited_seconds
-        return Figures(space.received_bytes, waited, self._seconds, space.copied_bytes)
 
     def close(self) -> None:
         """Close devices, and let others know; a second call does nothing."""

@@ -92,7 +92,7 @@ class PlacedSpace:
     """A basis that lies on workers, each with whole chunks of rows: ``WorkersLeftError`` where it does not any more."""
 
     def __init__(self, workers: Workers, operator: Operator, plan: SpacePlan, totals: SpaceTotals) -> None:
-        self._workers, self._operator, self._totals = workers, operator, totals
+        self._workers, self._operator, self._totals, self.plan = workers, operator, totals, plan
         self._name = uuid.uuid4().hex  # of the exchange
         self._parts = dict[str, _Part]()
         self._batches = 0
@@ -104,7 +104,7 @@ class PlacedSpace:
         self.addresses = tuple(shares)  #: Of the workers, in the order of their rows
         self._near, self.is_shared = self._found_near()
         try:
-            self._seats = self._opened(plan, shares)
+            self._seats = self._opened(shares)
         except BaseException as error:
             self.close()
             if isinstance(error, PeerLostError):
@@ -124,10 +124,10 @@ class PlacedSpace:
         ask = {each: (sees_here, ([beacon],)) for each in addresses}
         return found, told_before(client, "shared", addresses, lambda: all(asked_of_all(client, ask).values()))
 
-    def _opened(self, plan: SpacePlan, shares: dict[str, list[DeviceShare]]) -> tuple[Seat, ...]:
+    def _opened(self, shares: dict[str, list[DeviceShare]]) -> tuple[Seat, ...]:
         """Let workers open their parts, and tell where each finds the others."""
         rows = {address: range(own[0].rows.start, own[-1].rows.stop) for address, own in shares.items()}
-        sent = []  # memory of blocks, until workers have read it
+        plan, sent = self.plan, []  # memory of blocks, until workers have read it
         for rank, (address, own) in enumerate(shares.items()):
             blocks = range(own[0].blocks.start, own[-1].blocks.stop)
             memory, *given = self._rows(address, blocks)
@@ -218,7 +218,7 @@ class PlacedSpace:
         slowest, totals = 0.0, self._totals
         for address, answer in answers.items():
             assert answer.figures is not None
-            before, now = self._figures.get(address, Figures(0, 0.0, 0.0, {})), answer.figures
+            before, now = self._figures.get(address, Figures(0, 0.0, {})), answer.figures
             totals.exchanged_bytes += now.received_bytes - before.received_bytes
             for link, nbytes in now.link_bytes.items():
                 totals.link_bytes[f"{link}{OF}{address}"] += nbytes - before.link_bytes.get(link, 0)

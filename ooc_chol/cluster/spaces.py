@@ -18,7 +18,6 @@ from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.early_array import LEAST_BYTES, EarlyArray
 from ooc_chol.eigen.elsewhere import SpacePlanned
 from ooc_chol.eigen.space import AbstractSpace
-from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.memory.shared import SharedMemory
@@ -53,8 +52,7 @@ class ClusterSpace(AbstractSpace, AbstractClosing):
         self._early_memory: SharedMemory | None = None
         self._kept_at, self._keep_rate = time.perf_counter(), _KEEP_RATE
         with workers.answering():
-            asked_anew(self._there)
-        plan = self.plan
+            plan = asked_anew(self._there).plan
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
 
     # what is only noted
@@ -237,19 +235,14 @@ class ClusterSpace(AbstractSpace, AbstractClosing):
                 self._left.close()
             self._workers.renew()
             try:
-                plan = self.plan
+                plan = self._planned(devices_of(self._workers))
             except BudgetError:
                 if not self._workers.renew(self._most):
                     raise
-                plan = self.plan  # by now others have come in place of those that went
+                plan = self._planned(devices_of(self._workers))  # by now others have come in place of those that went
             self._most = max(self._most, len(self._workers.states))
             self._placed = PlacedSpace(self._workers, self._operator, plan, self._totals)
         return self._placed
-
-    @property
-    def plan(self) -> SpacePlan:
-        """The plan of the basis on the workers that are there."""
-        return self._planned(devices_of(self._workers))
 
     def close(self) -> None:
         if self._early is not None:

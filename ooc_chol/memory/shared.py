@@ -187,7 +187,7 @@ class SharedMemory:
 
 
 class _Lent:
-    """Where the bytes of shared memory are, for arrays that keep it and may write."""
+    """Place of the bytes of shared memory, for arrays that keep it and may write."""
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory

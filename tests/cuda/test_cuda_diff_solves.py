@@ -104,7 +104,7 @@ def test_zeros_among_the_entries_leave_the_gpu_as_it_is(seed: int, assume: Any) 
 
 @pytest.mark.parametrize("assume", [None, "symmetric", "spd"])
 def test_factors_one_after_the_other_leave_the_gpu_as_it_is(assume: Any) -> None:
-    """In its deterministic mode cuDSS reads memory that others have written to before."""
+    """In its deterministic mode cuDSS fails with memory that others have used, unless that is cleared."""
     import cupy as cp
 
     from tests.inside.kernels import has_cudss

@@ -25,7 +25,7 @@ LEAST_RESIDUE_ROWS = 16
 #: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
 MOST_RESIDUE_ROWS = 160
 #: In mixed precision, GPUs from which on one thread does not feed them all with tiles of usual orders: those of twice the order
-#: have an eighth of the steps. What they take: rows for each GPU, and room for so many in its budget.
+#: have 0.2 to 0.3 of the steps. What they take: rows for each GPU, and room for so many in its budget.
 MANY_DEVICES, ROWS_OF_A_DEVICE, TILES_OF_A_DEVICE = 4, 8, 128
 
 

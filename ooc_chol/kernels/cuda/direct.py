@@ -139,9 +139,9 @@ class CudssSolver:
 
     In its deterministic mode cuDSS 0.8 takes one right-hand side, and refines none: its analysis answers ``NOT_SUPPORTED`` where
     there are more, or where it is told to refine. So right-hand sides are solved for one after the other and refined here, two
-    steps each, by which a solution takes three solves with the factors and two products with the matrix. In that mode it reads
-    memory that it has not written, and with what others have left there ends with an illegal address, after which a process has
-    no GPU: the memory that it is given is cleared first. Symmetric matrices that may be indefinite are factored as general ones.
+    steps each, by which a solution takes three solves with the factors and two products with the matrix. In that mode a
+    kernel of its solves leaves its shared memory now and then, after which a process has no GPU, but not where the memory that
+    cuDSS is given is cleared first (docs/lab-notes.md). Symmetric matrices that may be indefinite are factored as general ones.
     ``a`` is the lower triangle of a positive definite matrix, else all of it.
     """
 

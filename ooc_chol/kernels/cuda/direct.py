@@ -288,9 +288,10 @@ _Free = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.
 
 def _allocate(context: Any, place: Any, nbytes: int, stream: int | None) -> int:
     try:
-        place[0] = cp.cuda.runtime.mallocAsync(nbytes, stream or 0)
-        cp.cuda.runtime.memsetAsync(place[0], 0, nbytes, stream or 0)
-    except Exception:  # C knows of none: cuDSS says that it has no memory
+        place[0] = address = cp.cuda.runtime.mallocAsync(nbytes, stream or 0)  # 0 for no bytes, which are asked for too
+        cp.cuda.runtime.memsetAsync(address, 0, nbytes, stream or 0)
+    except Exception as error:  # C knows of none: cuDSS says that it has no memory
+        _LOGGER.warning("no %d bytes for cuDSS: %s", nbytes, error)
         return 1
     return 0
 
@@ -298,7 +299,8 @@ def _allocate(context: Any, place: Any, nbytes: int, stream: int | None) -> int:
 def _free(context: Any, address: int | None, nbytes: int, stream: int | None) -> int:
     try:
         cp.cuda.runtime.freeAsync(address or 0, stream or 0)
-    except Exception:
+    except Exception as error:
+        _LOGGER.warning("memory of cuDSS is not freed: %s", error)
         return 1
     return 0
 

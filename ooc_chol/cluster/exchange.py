@@ -1,4 +1,4 @@
-"""Bytes that workers give each other in steps: in memory that they share on one machine, over Dask's connections elsewhere.
+"""Bytes that workers give each other in steps: in memory that they share on one machine, of the host or of GPUs, else by Dask.
 
 A worker gives the bytes of step t in the half ``t % 2`` of its memory. It writes there once all others have given step t - 1, by
 when they have read step t - 2. Nothing of it passes through the scheduler.
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,10 @@ from ooc_chol.cluster.block_locks import BlockLocks
 from ooc_chol.cluster.connection import distributed_package
 from ooc_chol.cluster.worker_state import RUNS_REMEMBERED, this_worker
 from ooc_chol.config import whole_pages
-from ooc_chol.eigen.exchange import AbstractExchange, WindowTier
+from ooc_chol.eigen.exchange import AbstractExchange, Window, WindowTier
 from ooc_chol.errors import ClusterError
-from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interfaces import AbstractCommonMemory, AbstractLocking, AbstractRegistrar, BlockIndex, DeviceBlock
 from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.memory.shared import SharedAddress, SharedMemory, is_possible
 from ooc_chol.process.fork_safety import new_condition, new_lock
@@ -54,6 +55,7 @@ class Seat(NamedTuple):
     address: str  #: Of the worker
     memory: SharedAddress | None
     process: tuple[int, int]  #: Its number, and when it began
+    handle: bytes = b""  #: By which devices of others reach memory of its own; empty where it has none for them
 
 
 @final
@@ -254,12 +256,56 @@ class Exchange(AbstractExchange):
         self._mailbox = mailboxes_of(self._worker).of(name)
         self._peers: dict[int, _Peer] = {}
         self.tier = WindowTier(self._half)
+        self._lent: AbstractCommonMemory | None = None
+        self._mapped = dict[str, tuple[AbstractCommonMemory | None, ...]]()  # for each device, by rank; None for this one
+        self._on_devices = dict[str, WindowTier]()
+
+    def lend(self, memory: AbstractCommonMemory) -> None:
+        """Let others have what this worker gives in memory of a device, as large as both halves, if all map it."""
+        self._lent = memory
+
+    def map(self, handles: Sequence[bytes], devices: Sequence[str]) -> bool:
+        """Map what the others lend for each device of this worker; tells whether all of it is mapped."""
+        for device in devices:
+            kind = device_kind(device)
+            found = tuple(None if rank == self.rank else kind.mapped(device, each) for rank, each in enumerate(handles))
+            self._mapped[device] = found
+            if None in found[: self.rank] + found[self.rank + 1 :]:
+                return False
+        return True
+
+    def unmap(self) -> None:
+        """Map nothing of the others' devices any more, from which nobody copies; a second call does nothing."""
+        self._on_devices.clear()
+        for found in self._mapped.values():
+            for each in found:
+                if each is not None:
+                    each.close()
+        self._mapped.clear()
+
+    def use_devices(self) -> None:
+        """Give by memory of devices from now on, which all have mapped."""
+        assert self._lent is not None
+        own = DeviceBlock(self._lent.device, self._lent.address)
+        for device, found in self._mapped.items():
+            places = tuple(own if each is None else DeviceBlock(device, each.address) for each in found)
+            self._on_devices[device] = _DeviceTier(places, self.piece_bytes)
+
+    def tier_of(self, device: str) -> WindowTier:
+        return self._on_devices.get(device, self.tier)
+
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes to be lent."""
+        return 2 * self.piece_bytes
 
     @property
     def seat(self) -> Seat:
         """Place at which the others find this worker."""
         address = None if self._memory is None else self._memory.address
-        return Seat("" if self._worker is None else self._worker.address, address, (os.getpid(), process_begun(os.getpid())))
+        own = (os.getpid(), process_begun(os.getpid()))
+        handle = b"" if self._lent is None else self._lent.handle
+        return Seat("" if self._worker is None else self._worker.address, address, own, handle)
 
     def join(self, seats: Sequence[Seat], near: Sequence[bool], registrar: AbstractRegistrar | None = None) -> None:
         """Take a seat among others, in the order of ranks; ``near`` are those whose memory is mapped here."""
@@ -267,7 +313,7 @@ class Exchange(AbstractExchange):
             if rank != self.rank:
                 far = (rank, self._mailbox, self._nbytes, self.piece_bytes)
                 self._peers[rank] = _NearPeer(seat) if is_near else _FarPeer(seat, *far)
-        if registrar is not None:
+        if registrar is not None and not self._on_devices:
             memories = [each for each in (self._memory, *(peer.memory for peer in self._peers.values())) if each is not None]
             self.tier = _LockedTier(self._half, BlockLocks(registrar, [(each, {}) for each in memories]))
 
@@ -336,6 +382,22 @@ class _LockedTier(WindowTier):
 
     def locking(self) -> AbstractLocking:
         return self._locks
+
+
+@final
+class _DeviceTier(WindowTier):
+    """Bytes of processes in memory of devices, which devices alone copy."""
+
+    def __init__(self, places: Sequence[DeviceBlock], piece_bytes: int) -> None:
+        self._places, self._piece_bytes = places, piece_bytes  # by rank
+
+    def on_device(self, index: BlockIndex) -> DeviceBlock:
+        window = Window(*index)
+        device, address = self._places[window.rank]
+        return DeviceBlock(device, address + window.turn % 2 * self._piece_bytes + window.first)
+
+    def view(self, index: BlockIndex) -> NoReturn:
+        raise TypeError("these bytes are in memory of devices, which copy them")
 
 
 def process_begun(process: int) -> int:

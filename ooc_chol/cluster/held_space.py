@@ -20,6 +20,7 @@ from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.errors import OocCholError, TierError
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interfaces import AbstractCommonMemory
 from ooc_chol.memory.shared import SharedAddress, SharedMemory
 from ooc_chol.process.address_space import memory_errors_typed
 from ooc_chol.process.fork_safety import new_rlock
@@ -98,6 +99,7 @@ class Batch(NamedTuple):
     number: int  #: From 0 on, since the part was opened
     seats: tuple[Seat, ...]  #: Of all workers
     near: tuple[bool, ...]  #: Those whose memory this one maps
+    by_device: bool  #: Whether all map what each lends on its devices
     commands: tuple[Command, ...]
     question: Question
 
@@ -129,6 +131,7 @@ class HeldSpace:
         self._lock = new_rlock()
         self._space: DeviceSpace | None = None
         self._exchange: Exchange | None = None
+        self._lent: AbstractCommonMemory | None = None  # which goes with this object: by then no worker maps it
         self._opened = ExitStack()
         close_when_forgotten(self, self._opened)  # as where the client has gone
         self._is_joined = False
@@ -147,9 +150,24 @@ class HeldSpace:
             if len(part.rows) > 1:
                 self._exchange = Exchange(part.name, part.rank, part.rows, part.piece_bytes)
             self._space = self._opened.enter_context(DeviceSpace(operator, part.plan, exchange=self._exchange))
+            if self._exchange is not None:
+                self._lend(self._exchange, part.plan.products.devices[0])
         except BaseException:
             self.close()
             raise
+
+    def _lend(self, exchange: Exchange, device: str) -> None:
+        """Lend others memory of a device, beside its budget as the device's libraries are."""
+        self._lent = device_kind(device).lend(device, exchange.lent_bytes)
+        if self._lent is not None:
+            exchange.lend(self._lent)
+
+    def map(self, handles: Sequence[bytes]) -> bool:
+        """Map what others lend on their devices; tells whether all of it is mapped."""
+        with self._lock:
+            if self._space is None or self._exchange is None:
+                return False
+            return self._exchange.map(handles, self._space.plan.products.devices)
 
     @property
     def seat(self) -> Seat | None:
@@ -165,7 +183,7 @@ class HeldSpace:
             self._batches += 1
             began = time.perf_counter()
             try:
-                self._join(batch.seats, batch.near)
+                self._join(batch)
                 for command in batch.commands:
                     self._do(self._space, *command)
                 answer = self._asked(self._space, batch.question)
@@ -175,11 +193,13 @@ class HeldSpace:
             self._seconds += time.perf_counter() - began
             return answer._replace(figures=Figures(self._space.received_bytes, self._seconds, self._space.copied_bytes))
 
-    def _join(self, seats: Sequence[Seat], near: Sequence[bool]) -> None:
+    def _join(self, batch: Batch) -> None:
         if self._exchange is not None and not self._is_joined:
             assert self._space is not None
             name = self._space.plan.products.devices[0]
-            self._exchange.join(seats, near, device_kind(name).registrar(name))
+            if batch.by_device:
+                self._exchange.use_devices()
+            self._exchange.join(batch.seats, batch.near, device_kind(name).registrar(name))
         self._is_joined = True
 
     def _do(self, space: DeviceSpace, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -218,6 +238,8 @@ class HeldSpace:
             if self._exchange is not None:
                 self._exchange.close()  # first: others may wait
             self._opened.close()
+            if self._exchange is not None:
+                self._exchange.unmap()
             self._exchange = None  # and its memory
 
 
@@ -243,6 +265,11 @@ def open_part(rows: RowsOf, data: SharedArray | None, part: SpacePart) -> HeldSp
 def seat_of(held: HeldSpace | Verdict) -> Seat | Verdict | None:
     """Place at which others find the worker that holds a part."""
     return held if isinstance(held, Verdict) else held.seat
+
+
+def map_lent(held: HeldSpace, handles: Sequence[bytes]) -> bool:
+    """Let a worker map what others lend on their devices; tells whether all of it is mapped."""
+    return held.map(handles)
 
 
 def run_batch(held: HeldSpace, batch: Batch) -> Answer | Verdict:

@@ -26,6 +26,7 @@ from ooc_chol.cluster.held_space import (
     SpacePart,
     close_part,
     in_shared,
+    map_lent,
     open_part,
     run_batch,
     seat_of,
@@ -97,7 +98,9 @@ class PlacedSpace:
         self._parts = dict[str, _Part]()
         self._batches = 0
         self._figures = dict[str, Figures]()
-        self._leaving = dict[str, Any]()  # parts that are being closed
+        self._leaving = dict[str, Any]()  # what closes parts
+        self._left = dict[str, _Part]()  # which keep what they lend until all are closed
+        self._by_device = False
         shares = dict[str, list[DeviceShare]]()
         for share in plan.products.shares:
             shares.setdefault(share.device.partition(OF)[2], []).append(share)
@@ -105,6 +108,7 @@ class PlacedSpace:
         self._near, self.is_shared = self._found_near()
         try:
             self._seats = self._opened(shares)
+            self._by_device = self._mapped()
         except BaseException as error:
             self.close()
             if isinstance(error, PeerLostError):
@@ -141,6 +145,16 @@ class PlacedSpace:
             self._totals.rows = {each: self._totals.rows.get(each, "") for each in self._parts} | {address: told}
         seats = {address: self._workers.submit(address, seat_of, part.held) for address, part in self._parts.items()}
         return tuple(seat for _, seat in self._workers.gathered(seats))
+
+    def _mapped(self) -> bool:
+        """Let workers map what each lends on its devices, and tell whether all do."""
+        if not all(sum(near) == len(self._parts) - 1 > 0 for near in self._near.values()):
+            return False
+        handles = [seat.handle for seat in self._seats]
+        if not all(handles):
+            return False
+        asked = {address: self._workers.submit(address, map_lent, part.held, handles) for address, part in self._parts.items()}
+        return all([is_mapped for _, is_mapped in self._workers.gathered(asked)])  # noqa: C419 - all are waited for
 
     def _rows(self, address: str, blocks: range) -> tuple[SharedMemory | None, RowsOf, SharedArray | None]:
         """Blocks for a worker: their facts, and their bytes unless it reads a file, in memory that it maps where it can."""
@@ -180,7 +194,7 @@ class PlacedSpace:
         try:
             for address, part in self._parts.items():
                 mine = tuple(self._told(command, part.rows) for command in commands)
-                batch = Batch(self._batches, self._seats, self._near[address], mine, question)
+                batch = Batch(self._batches, self._seats, self._near[address], self._by_device, mine, question)
                 futures[address] = self._workers.submit(address, run_batch, part.held, batch, is_beside=True)
             found = self._answers(futures)
         except BaseException:
@@ -241,7 +255,7 @@ class PlacedSpace:
             with suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(told, client.loop.asyncio_loop).result(_CANCEL_SECONDS)
         left = {address: self._workers.submit(address, close_part, self._parts[address].held, is_beside=True) for address in here}
-        self._leaving, self._parts = left, {}
+        self._leaving, self._left, self._parts = left, self._parts, {}
 
     def close(self) -> None:
         """Wait until the workers have let go of their parts; a second call does nothing."""
@@ -254,6 +268,7 @@ class PlacedSpace:
         with suppress(WorkersLeftError):
             for _ in self._workers.gathered({address: future for address, future in left.items() if address in there}):
                 pass
+        self._left.clear()
 
 
 def devices_of(workers: Workers) -> DevicesElsewhere:

@@ -66,8 +66,12 @@ class AbstractExchange(ABC):
     rank: int  #: Number of this process among them
     rows: tuple[range, ...]  #: Rows of each, in their order
     piece_bytes: int  #: Most bytes that each gives in a step
-    tier: WindowTier  #: Bytes of this step and of the last
+    tier: WindowTier  #: Bytes of this step and of the last, in host memory
     step: int  #: The step to come, from 0 on
+
+    def tier_of(self, device: str) -> WindowTier:
+        """The bytes that a device copies: those in host memory, or others that it reaches faster."""
+        return self.tier
 
     @abstractmethod
     def publish(self, nbytes: int) -> None:
@@ -140,7 +144,7 @@ class RemoteRows:
                     for number, array in enumerate(arrays):
                         source = array.own(each)[low - own.start : high - own.start].reshape(high - low, -1)
                         window = layout.window(number, exchange.step, exchange.rank, range(low - part.start, high - part.start))
-                        each.device.copy_out(stream, source, exchange.tier, window)
+                        each.device.copy_out(stream, source, exchange.tier_of(each.device.name), window)
                     copied.append(stream.record())
         for event in (*copied, *self._reading):
             event.synchronize()
@@ -150,13 +154,14 @@ class RemoteRows:
         """Enqueue copies of what other processes gave in a step."""
         self._reading = []
         for each in self._devices:
+            tier = self._exchange.tier_of(each.device.name)
             with each.device.current():
                 for rank, part in enumerate(parts):
                     if rank != self._exchange.rank and len(part):
                         for number, array in enumerate(arrays):
                             target = array.whole(each)[part.start : part.stop].reshape(len(part), -1)
                             window = layout.window(number, step, rank, range(len(part)))
-                            each.device.copy_in(each.products.peer, self._exchange.tier, window, target)
+                            each.device.copy_in(each.products.peer, tier, window, target)
                             self.received_bytes += target.nbytes
                 self._reading.append(each.products.peer.record())
 

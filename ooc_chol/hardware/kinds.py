@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, final
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.hardware.gpu_facts import GpuFacts
 from ooc_chol.hardware.host import HostDevice, free_host_bytes, total_host_bytes
-from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, AbstractRegistrar, KernelSetT
+from ooc_chol.interfaces import AbstractCommonMemory, AbstractDevice, AbstractDeviceMemory, AbstractRegistrar, KernelSetT
 from ooc_chol.memory.promises import HOST_PROMISES
 from ooc_chol.memory.release import RELEASER
 from ooc_chol.memory.sources import as_source
@@ -114,6 +114,14 @@ class AbstractDeviceKind(ABC):
         """Allocate memory of a device for what stays there; ``BudgetError`` where there is not so much."""
 
     @abstractmethod
+    def lend(self, name: str, nbytes: int) -> AbstractCommonMemory | None:
+        """Memory of a device for other processes to map; None where there is none, or host memory serves as well."""
+
+    @abstractmethod
+    def mapped(self, name: str, handle: bytes) -> AbstractCommonMemory | None:
+        """Memory of another process's device, mapped for one of this process; None where that cannot be."""
+
+    @abstractmethod
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         """Open a device with these kernels, for one run."""
 
@@ -186,6 +194,14 @@ class HostKind(AbstractDeviceKind):
 
     def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
         raise ValueError("store='device' keeps L on GPUs, but the host factors: leave it out, L is in host memory then")
+
+    def lend(self, name: str, nbytes: int) -> None:
+        """None: host memory is shared as such."""
+        return
+
+    def mapped(self, name: str, handle: bytes) -> None:
+        """None: host memory is shared as such."""
+        return
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         """Open a device, which finds the host memory free that was kept for another call on a GPU."""
@@ -315,6 +331,19 @@ class CudaKind(AbstractDeviceKind):
         note_driver(self.name)
         memory: AbstractDeviceMemory = _cuda().CudaMemory(name, nbytes)
         return memory
+
+    def lend(self, name: str, nbytes: int) -> AbstractCommonMemory | None:
+        return self._common(_cuda().LentMemory, name, nbytes)
+
+    def mapped(self, name: str, handle: bytes) -> AbstractCommonMemory | None:
+        return self._common(_cuda().MappedMemory, name, handle)
+
+    def _common(self, make: Callable[..., AbstractCommonMemory], *given: Any) -> AbstractCommonMemory | None:
+        note_driver(self.name)
+        try:
+            return make(*given)
+        except self.driver_errors:  # there is no room, or the system keeps processes apart
+            return None
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         note_driver(self.name)

@@ -6,7 +6,15 @@ take: a NumPy array on the host, a CuPy array on CUDA; always two-dimensional, r
 said elsewhere (:mod:`ooc_chol.kernels.interfaces`): a device knows bytes, streams and the room that its kernels need.
 """
 
-from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AbstractDeviceMemory, AnyDevice, ArraySpec
+from ooc_chol.interfaces.devices import (
+    NARROW_BUFFERS,
+    AbstractArena,
+    AbstractCommonMemory,
+    AbstractDevice,
+    AbstractDeviceMemory,
+    AnyDevice,
+    ArraySpec,
+)
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction, Turns
 from ooc_chol.interfaces.tiers import (
@@ -24,6 +32,7 @@ from ooc_chol.interfaces.tiers import (
 __all__ = [
     "NARROW_BUFFERS",
     "AbstractArena",
+    "AbstractCommonMemory",
     "AbstractDevice",
     "AbstractDeviceKernels",
     "AbstractDeviceMemory",

@@ -57,6 +57,18 @@ class AbstractDeviceMemory(ABC):
         """Free it once no array shows it; a second call does nothing."""
 
 
+class AbstractCommonMemory(ABC):
+    """Memory of a device that processes of a machine have in common: of the one that made it, or mapped by its handle."""
+
+    device: str  #: Name of the device here that copies from it and to it
+    address: int  #: Of its first byte, as copies of that device take it
+    handle: bytes  #: By which other processes map it
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free it, or map it no more; a second call does nothing."""
+
+
 #: Streams that may copy tiles of narrow formats between a device and the host: one in, one out.
 NARROW_BUFFERS = 2
 

@@ -12,15 +12,17 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol import FactorOptions
 from tests.cluster_machines import cluster_of
-from tests.inside.cluster import Sharing, agreed_facts, asked_of_all, speed_here
+from tests.inside.cluster import PlacedSpace, Sharing, agreed_facts, asked_of_all, placed_space, speed_here
 from tests.inside.hardware import memory_info
 from tests.inside.precision import FP64
 from tests.inside.tasks import TileGrid
+from tests.space_checks import symmetric_chunks
 from tests.tolerances import solve_bound
 
 pytestmark = [
@@ -305,6 +307,78 @@ def test_a_worker_that_is_killed_changes_no_bit():
         with oc.cholesky(slow_source(), client=client, progress=kill, **options) as factor:
             assert np.asarray(factor).tobytes() == expected.tobytes()
             assert len(factor.report.lost_workers) == 1
+
+
+#: Some restarts of eigenvectors, of panels on three chunks of rows.
+FEW = {"ncv": 24, "block": 4, "tol": 1e-6, "devices": DEVICE}
+
+
+def packed_chunks():
+    a = symmetric_chunks(n := 2 * 65536 + 777) / 16
+    return oc.block_csr(a + scipy.sparse.diags_array(np.r_[60.0, 50.0, 40.0, np.zeros(n - 3)]), block_bytes="1 MiB")
+
+
+def same_pairs(found, expected) -> None:
+    for name in ("eigenvalues", "eigenvectors", "residuals"):
+        assert getattr(found, name).tobytes() == getattr(expected, name).tobytes(), name
+
+
+@pytest.fixture
+def mapped(monkeypatch) -> list[bool]:
+    """Of each basis on workers, whether these give each other vectors in memory of their GPUs."""
+    told, ask = [], PlacedSpace._mapped
+
+    def asked(self) -> bool:
+        told.append(ask(self))
+        return told[-1]
+
+    monkeypatch.setattr(PlacedSpace, "_mapped", asked)
+    return told
+
+
+@pytest.mark.parametrize("precision", oc.Precision)
+def test_pairs_have_the_bits_of_one_process_and_workers_map_memory_of_gpus(workers, mapped, precision):
+    with packed_chunks() as packed:
+        expected = oc.eigsh(packed, 3, precision=precision, **FEW)
+        for _ in range(3):
+            same_pairs(oc.eigsh(packed, 3, precision=precision, client=workers, **FEW), expected)
+        assert mapped == [len(workers.nthreads()) > 1] * 3
+
+
+def test_pairs_have_the_bits_of_one_process_where_a_worker_cannot_map_memory_of_others(workers, mapped, monkeypatch):
+    monkeypatch.setattr(placed_space, "map_lent", lambda held, handles: held.map(handles) and False)
+    with packed_chunks() as packed:
+        same_pairs(oc.eigsh(packed, 3, client=workers, **FEW), oc.eigsh(packed, 3, **FEW))
+    assert mapped == [False]
+
+
+@pytest.mark.cuda(n=2)
+def test_pairs_of_two_gpus_have_the_bits_of_one_whoever_sees_them(mapped):
+    with packed_chunks() as packed:
+        expected = oc.eigsh(packed, 3, **FEW)
+        for count in (1, 2, 3):
+            with oc.open_cluster(f"local:{count}") as client:
+                for _ in range(2):
+                    same_pairs(oc.eigsh(packed, 3, client=client, **FEW | {"devices": None}), expected)
+    assert mapped == [False, False, True, True, True, True]
+
+
+def test_pairs_are_the_same_where_a_worker_is_killed_whose_memory_others_map(mapped, monkeypatch):
+    ask, victims, asked = PlacedSpace.ask, [], []
+
+    def killed(self, *given):
+        asked.append(given)
+        if len(asked) == 4:
+            os.kill(victims.pop(), signal.SIGKILL)
+        return ask(self, *given)
+
+    monkeypatch.setattr(PlacedSpace, "ask", killed)
+    with packed_chunks() as packed, gpu_cluster(2) as client:
+        victims += list(client.run(os.getpid).values())[:1]
+        found = oc.eigsh(packed, 3, client=client, **FEW)
+        assert not victims and found.report.cluster.lost_workers
+        same_pairs(found, oc.eigsh(packed, 3, **FEW))
+    assert mapped[0]
 
 
 def test_a_worker_without_a_gpu_beside_one_with_is_refused():

@@ -249,6 +249,6 @@ def test_what_dask_copies_of_a_part_is_missing():
     import pickle
 
     copy = pickle.loads(pickle.dumps(HeldSpace()))
-    batch = held_space.Batch(0, (), (), (), held_space.Question())
+    batch = held_space.Batch(0, (), (), False, (), held_space.Question())
     assert held_space.run_batch(copy, batch).is_missing
     assert isinstance(pickle.loads(pickle.dumps(PeerLostError("a", "b", {"c": "d"}))), PeerLostError)

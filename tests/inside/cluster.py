@@ -44,6 +44,7 @@ NAMES = {
     ),
     "ooc_chol.cluster.owners": ("BlockOwners",),
     "ooc_chol.cluster.placing": ("Placing", "priority"),
+    "ooc_chol.cluster.placed_space": ("PlacedSpace",),
     "ooc_chol.cluster.plan": ("Settled", "candidate_heights", "plan_cluster"),
     "ooc_chol.cluster.planning": ("is_one_task",),
     "ooc_chol.cluster.rows": ("HeldRows",),

@@ -16,6 +16,7 @@ from ooc_chol.hardware.cuda.facts import (
     nvml_handle,
 )
 from ooc_chol.hardware.cuda.failures import driver_errors
+from ooc_chol.hardware.cuda.handles import LentMemory, MappedMemory
 from ooc_chol.hardware.cuda.locking import CudaRegistrar, page_locked
 from ooc_chol.hardware.cuda.memory import CudaMemory
 from ooc_chol.hardware.cuda.pools import device_memory, free_and_total
@@ -27,6 +28,8 @@ __all__ = [
     "CudaMemory",
     "CudaRegistrar",
     "DeviceSource",
+    "LentMemory",
+    "MappedMemory",
     "captured",
     "device_count",
     "device_memory",

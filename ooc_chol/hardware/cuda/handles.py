@@ -1,0 +1,49 @@
+"""Memory of a GPU that several processes of a machine reach, by CUDA's handles."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, final
+
+import cupy as cp
+
+from ooc_chol.hardware.cuda.facts import device_number
+from ooc_chol.interfaces import AbstractCommonMemory
+
+_runtime = cp.cuda.runtime
+
+
+@final
+class LentMemory(AbstractCommonMemory):
+    """Memory of this process that others map; it is of ``cudaMalloc``, since memory of pools has no handles.
+
+    CUDA wants it to stay as long as others map it.
+    """
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.device = name
+        self._device = cp.cuda.Device(device_number(name))
+        with self._device:
+            self._memory: Any = cp.cuda.Memory(nbytes)
+            self.address = int(self._memory.ptr)
+            self.handle = bytes(_runtime.ipcGetMemHandle(self.address))
+
+    def close(self) -> None:
+        self._memory = None
+
+
+@final
+class MappedMemory(AbstractCommonMemory):
+    """Memory of another process, mapped for one GPU of this one; it may lie on a GPU that this process does not see."""
+
+    def __init__(self, name: str, handle: bytes) -> None:
+        self.device, self.handle = name, handle
+        self._device = cp.cuda.Device(device_number(name))
+        with self._device:
+            self.address = int(_runtime.ipcOpenMemHandle(handle))
+
+    def close(self) -> None:
+        address, self.address = self.address, 0
+        if address:
+            with self._device, suppress(_runtime.CUDARuntimeError):  # of a GPU that has failed: nothing is mapped there
+                _runtime.ipcCloseMemHandle(address)

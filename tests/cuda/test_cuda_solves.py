@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 import ooc_chol as oc
-from tests.builders import device_solver, factor_over
+from tests.builders import device_solver, factor_over, open_device
 from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves
 from tests.host.stored_factors import MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
 from tests.inside.bench import CovarianceProblem
@@ -57,6 +58,65 @@ def test_tiles_of_narrow_formats_are_widened_on_the_way(kind, tmp_path):
     with factor_over(store) as host:
         # the same system, whose matrix has a condition of about ten
         np.testing.assert_allclose(x, host.solve(b), atol=1e3 * gamma(150) * np.abs(x).max())
+
+
+def triangle(rows: int, seed: int = 0) -> np.ndarray:
+    """A factor of a matrix with a condition of 1e6, and no numbers above its diagonal, which nobody may read."""
+    rng = np.random.default_rng(seed)
+    q, _ = np.linalg.qr(rng.standard_normal((rows, rows)))
+    factor = np.linalg.cholesky((q * np.geomspace(1.0, 1e-6, rows)) @ q.T)
+    factor[np.triu_indices(rows, 1)] = np.nan
+    return factor
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 63, 64, 65, 130, 500, 1024])
+def test_substitution_is_backward_stable_and_reads_the_lower_triangle_alone(rows, transposed):
+    import cupy as cp
+
+    factor = triangle(rows)
+    full = np.tril(np.nan_to_num(factor))
+    given, rng = cp.asarray(factor), np.random.default_rng(1)
+    with closing(open_device(DEVICE)) as device, device.current():
+        device.allocate(1, 8 * rows * rows, rows)
+        kernels, stream = device.kernels.create_solves(), device.create_stream("solves")
+        for columns in (1, 2, 15, 16, 17, 66, 512, 513):
+            b = rng.standard_normal((rows, columns))
+            found = []
+            for _ in range(3):
+                x = cp.asarray(b)
+                cp.cuda.Device().synchronize()
+                kernels.substitute(stream, given, x, transposed=transposed)
+                stream.synchronize()
+                found.append(x.get())
+            assert all(each.tobytes() == found[0].tobytes() for each in found)
+            a = full.T if transposed else full
+            left, size = np.abs(b - a @ found[0]), np.abs(a) @ np.abs(found[0])
+            assert np.all(left <= gamma(rows + 1) * size + 1e-300), columns
+
+
+def test_substitutions_in_many_streams_of_a_busy_gpu_end_with_the_same_bits():
+    import cupy as cp
+
+    rows, columns = 2048, 66
+    given, b = cp.asarray(triangle(rows)), np.random.default_rng(1).standard_normal((rows, columns))
+    with closing(open_device(DEVICE)) as device, device.current():
+        device.allocate(1, 8 * rows * rows, rows)
+        kernels = device.kernels.create_solves()
+        streams = [device.create_stream(f"solves {number}", is_urgent=number % 2 == 1) for number in range(8)]
+        xs = [cp.asarray(b) for _ in streams]
+        busy, load = cp.ones((6000, 6000)), cp.cuda.Stream(non_blocking=True)
+        cp.cuda.Device().synchronize()
+        with load:
+            kept = [busy @ busy for _ in range(4)]
+        for _ in range(25):
+            for stream, x in zip(streams, xs, strict=True):
+                kernels.substitute(stream, given, x, transposed=False)
+                kernels.substitute(stream, given, x, transposed=True)
+        cp.cuda.Device().synchronize()
+        assert len(kept) == 4
+        first = xs[0].get().tobytes()
+        assert all(x.get().tobytes() == first for x in xs)
 
 
 def test_a_factor_made_on_a_gpu_solves_there_as_on_the_host():

@@ -1,14 +1,17 @@
-"""Kernels of solves on the current CUDA device: cuBLAS, and a sum of our own."""
+"""Kernels of solves on the current CUDA device: cuBLAS, and a sum and a substitution of our own."""
 
 from __future__ import annotations
 
 from typing import Any, final
 
+import cupy as cp
 import numpy as np
 from nvmath.bindings import cublas
 
+from ooc_chol.hardware.cuda import no_capture
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces import AbstractSolveKernels
 
@@ -19,6 +22,49 @@ _SCALARS = np.array([1.0, -1.0, 0.0, 0.5])
 #: Addresses of cuBLAS's scalars on the host.
 _ONE, _MINUS_ONE, _ZERO, _HALF = (_SCALARS.ctypes.data + 8 * at for at in range(4))
 _THREADS = 256
+
+
+#: Right-hand sides up to which our own substitution takes less time than cuBLAS's: one launch, and no other waits.
+_MOST_COLUMNS = 512
+#: Rows and columns of a block of right-hand sides that a thread block of substitution.cu solves for, and its threads.
+_ROWS, _COLUMNS, _SUBSTITUTING = 64, 16, 128
+#: Bytes of memory that its thread blocks share: two blocks of L, one of the solution, and reciprocals.
+_SHARED_BYTES = 8 * (2 * _ROWS * (_ROWS + 1) + _ROWS * _COLUMNS + _ROWS)
+#: By device and address of a stream.
+_COUNTERS: dict[tuple[int, int], Any] = {}
+
+
+@final
+class _Substitution:
+    """Substitution with a triangle for a few right-hand sides, in one launch."""
+
+    def __init__(self) -> None:
+        function = load("substitution.cu", THREADS=_SUBSTITUTING).get_function("substitute")
+        function.max_dynamic_shared_size_bytes = _SHARED_BYTES
+        self._kernel = Kernel(function, "qqiiiq", (_SUBSTITUTING,), shared_bytes=_SHARED_BYTES)
+        self._device: int = cp.cuda.Device().id
+
+    @staticmethod
+    def fits() -> bool:
+        """Tell whether the current device has the memory that thread blocks share."""
+        most: int = cp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        return most >= _SHARED_BYTES
+
+    def __call__(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
+        rows, columns = x_k.shape
+        pointer, groups = cupy_stream(stream).ptr, -(-columns // _COLUMNS)
+        counters = _counters(self._device, pointer)
+        cp.cuda.runtime.memsetAsync(counters, 0, 4 * (1 + groups), pointer)
+        arguments = l_kk.data.ptr, x_k.data.ptr, rows, columns, int(transposed), counters
+        self._kernel(pointer, (groups * -(-rows // _ROWS), 1), *arguments)
+
+
+def _counters(device: int, stream: int) -> int:
+    """Address of counters for a stream, which outlive whatever still runs there."""
+    if (device, stream) not in _COUNTERS:
+        with no_capture(device):
+            _COUNTERS[device, stream] = cp.empty(1 + _MOST_COLUMNS // _COLUMNS, np.uint32)
+    return int(_COUNTERS[device, stream].data.ptr)
 
 
 @final
@@ -32,12 +78,17 @@ class CudaSolveKernels(AbstractSolveKernels):
         self._blas = blas
         self._add_column_squares: Any = load("solves.cu").get_function("add_column_squares")
 
+        self._substitution = _Substitution() if _Substitution.fits() else None
+
     def lend(self, stream: AbstractStream, workspace: Tile) -> None:
         self._blas.lend(stream, int(workspace.data.ptr))
 
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``: ``x.T @ inv(L.T)``, or ``x.T @ inv(L)``."""
         rows, columns = x_k.shape
+        if self._substitution is not None and columns <= _MOST_COLUMNS:
+            self._substitution(stream, l_kk, x_k, transposed=transposed)
+            return
         cublas.dtrsm(
             self._blas.of(stream), _RIGHT, _UPPER, _TRANSPOSE if transposed else _NO_TRANSPOSE, _NON_UNIT, columns, rows,
             _ONE, l_kk.data.ptr, rows, x_k.data.ptr, columns,

@@ -55,11 +55,11 @@ def factored(family: str, order: int, options: Options, **how: Any) -> Iterator[
 
 
 @contextmanager
-def eigenpairs(options: Options, scale: int = 25, **how: Any) -> Iterator[Problem]:
+def eigenpairs(options: Options) -> Iterator[Problem]:
     """Eigenpairs of an R-MAT graph, compared by all their digits."""
-    graph = oc.testing.rmat(options.n.bit_length() - 1 if options.n else scale, devices=options.devices)
+    graph = oc.testing.rmat(options.n.bit_length() - 1 if options.n else 25, devices=options.devices)
     with oc.block_csr(graph) as a:
-        yield Problem(graph.name, partial(oc.eigsh, a, k=8, tol=1e-6, precision="FDF", **how), lambda pairs: digest(*pairs))
+        yield Problem(graph.name, partial(oc.eigsh, a, k=8, tol=1e-6, precision="FDF"), lambda pairs: digest(*pairs))
 
 
 @contextmanager
@@ -125,7 +125,6 @@ CASES: dict[str, Callable[[Options], AbstractContextManager[Problem]]] = {
     **{f"default {order}": partial(factored, "rq 30", order) for order in (4096, 8192, 16384, 32768)},
     "default": partial(factored, "rq 30", 65536),
     "eigsh": eigenpairs,
-    "eigsh streamed": partial(eigenpairs, scale=27, memory_budget="10 GiB"),
     "impute": imputed,
     "impute 64 x 64": partial(imputed, places=2100, size=64),
     "gradient": gradient,

@@ -400,6 +400,10 @@ def clusters() -> Iterator[Quote]:
     for text, each in zip(("one, with two H200s", "two, with an H200 each"), others, strict=True):
         row = f"| 98,304 | {text} | {{}} s | {{}} s | [file](results/cluster/h200x2-98304.json) |"
         yield Quote("docs/cluster.md", row, (f"{each:.2f}", f"{one_process:.2f}"))
+    counted = [line for line in result("cluster/h200x4-98304")["lines"] if line.get("is_counted")]
+    figures = [f"{one(counted, workers=workers)['seconds']:.2f}" for workers in (2, 0)]
+    row = "| 98,304 | two, with two H200s each | {} s | {} s | [file](results/cluster/h200x4-98304.json) |"
+    yield Quote("docs/cluster.md", row, tuple(figures))
     lines = result("cluster/machines")["lines"]
     cases = (1, 400e9), (8, 400e9), (8, 25e9)
     figures = (one(lines, n=700_000, machines=machines, network=network)["seconds"] for machines, network in cases)

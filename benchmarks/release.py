@@ -79,7 +79,7 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
     ),
     2: (
         Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --name h200x2 --force", 480),
-        Command("benchmarks eigen two --scales 25 --order degree --name h200x2 --force", 120),
+        Command("benchmarks eigen several --scales 25 --order degree --name h200x2 --force", 120),
         Command("benchmarks imputation_gpus two --name h200x2-2600x512x512 --force", 120),
         Command(
             "benchmarks cluster_gpu --n 98304 --devices cuda:0,cuda:1 --engines residue --repeats 1 --seconds 100 "
@@ -90,6 +90,14 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
     4: (
         Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --name h200x4 --force", 700),
         Command("ooc_chol bench suite multi-gpu --only h200x4-residue-163840 h200x4-native-163840", 300),
+        Command(
+            "benchmarks cluster_gpu --n 98304 --devices cuda --workers 2 --engines residue --repeats 2 --seconds 60 "
+            "--name h200x4-98304 --force",
+            70,
+        ),
+        Command(
+            "benchmarks eigen several --scales 26 --devices cuda --budgets 8GiB 3.3GiB --name h200x4-26-streamed --force", 60
+        ),
     ),
 }
 

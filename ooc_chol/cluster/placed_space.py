@@ -62,6 +62,7 @@ class SpaceTotals:
     sent_bytes: int = 0  #: Of vectors, to workers
     returned_bytes: int = 0
     exchanged_bytes: int = 0  #: Of vectors and sums, between workers
+    exchanged_by: str = ""  #: Way that these take
     link_bytes: Counter[str] = field(default_factory=Counter)
     worker_seconds: float = 0.0
     seconds: float = 0.0
@@ -109,6 +110,7 @@ class PlacedSpace:
         try:
             self._seats = self._opened(shares)
             self._by_device = self._mapped()
+            totals.exchanged_by = self._way()
         except BaseException as error:
             self.close()
             if isinstance(error, PeerLostError):
@@ -145,6 +147,13 @@ class PlacedSpace:
             self._totals.rows = {each: self._totals.rows.get(each, "") for each in self._parts} | {address: told}
         seats = {address: self._workers.submit(address, seat_of, part.held) for address, part in self._parts.items()}
         return tuple(seat for _, seat in self._workers.gathered(seats))
+
+    def _way(self) -> str:
+        """Way of vectors and sums between workers, in words."""
+        if self._by_device:
+            return "memory of GPUs"
+        near, pairs = sum(map(sum, self._near.values())), len(self._parts) * (len(self._parts) - 1)
+        return " and ".join(["memory of the host"] * (near > 0) + ["messages"] * (near < pairs))
 
     def _mapped(self) -> bool:
         """Let workers map what each lends on its devices, and tell whether all do."""

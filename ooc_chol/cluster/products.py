@@ -134,6 +134,7 @@ class RowsOnCluster(AbstractElsewhere):
             link_bytes=dict(links),
             worker_seconds=worker_seconds,
             network_seconds=seconds - worker_seconds,
+            exchanged_by=", ".join(dict.fromkeys(space.exchanged_by for space in self._spaces if space.exchanged_by)),
         )
 
     def planned(self, known: Known, columns: int, precision: Precision) -> MultiplyPlan:

@@ -44,6 +44,8 @@ class ClusterProducts:
         Seconds of products, and of all else that workers did, of the slowest in each.
     network_seconds : float
         Seconds that the caller waited beside these: the network, the scheduler, and opening rows.
+    exchanged_by : str
+        Way of bytes from worker to worker: "memory of GPUs", "memory of the host", or "messages"; empty where there were none.
     """
 
     workers: tuple[str, ...]
@@ -59,6 +61,7 @@ class ClusterProducts:
     link_bytes: Mapping[str, int]
     worker_seconds: float
     network_seconds: float
+    exchanged_by: str = ""
 
     __repr__ = brief_repr
 
@@ -77,7 +80,9 @@ class ClusterProducts:
             yield "products", "none on the cluster: A is so small that this process multiplies"
             return
         sent = f"{format_bytes(self.matrix_bytes)} of A and {format_bytes(self.sent_bytes)} of vectors to workers"
-        between = f", {format_bytes(self.exchanged_bytes)} from worker to worker" if self.exchanged_bytes else ""
+        between = (
+            f", {format_bytes(self.exchanged_bytes)} from worker to worker by {self.exchanged_by}" if self.exchanged_bytes else ""
+        )
         yield "network", f"{sent}, {format_bytes(self.returned_bytes)} back{between}"
         again = f"; {self.repeated} begun again, {len(self.lost_workers)} workers lost" if self.repeated else ""
         seconds = f"{self.worker_seconds:.3g} s of the slowest worker, {self.network_seconds:.3g} s beside"

@@ -340,9 +340,12 @@ def mapped(monkeypatch) -> list[bool]:
 def test_pairs_have_the_bits_of_one_process_and_workers_map_memory_of_gpus(workers, mapped, precision):
     with packed_chunks() as packed:
         expected = oc.eigsh(packed, 3, precision=precision, **FEW)
+        count = len(workers.nthreads())
         for _ in range(3):
-            same_pairs(oc.eigsh(packed, 3, precision=precision, client=workers, **FEW), expected)
-        assert mapped == [len(workers.nthreads()) > 1] * 3
+            found = oc.eigsh(packed, 3, precision=precision, client=workers, **FEW)
+            same_pairs(found, expected)
+            assert found.report.cluster.exchanged_by == ("memory of GPUs" if count > 1 else "")
+        assert mapped == [count > 1] * 3
 
 
 def test_pairs_have_the_bits_of_one_process_where_a_worker_cannot_map_memory_of_others(workers, mapped, monkeypatch):

@@ -113,6 +113,7 @@ def test_a_worker_that_stands_still_for_a_while_is_waited_for(client, packed, ex
         found = oc.eigsh(packed, 3, client=client, **FEW)
     same_pairs(found, expected)
     assert not found.report.cluster.repeated and not found.report.cluster.lost_workers
+    assert found.report.cluster.exchanged_by == "memory of the host" and "to worker by memory" in str(found.report)
 
 
 def test_a_worker_that_retires_changes_no_bit(client, packed, expected):
@@ -220,7 +221,9 @@ def apart(monkeypatch):
 def test_workers_that_share_no_memory_have_the_same_bits(apart, clusters, packed, expected):
     with cluster_of(2) as client:
         for _ in range(2):
-            same_pairs(oc.eigsh(packed, 3, client=client, **FEW), expected)
+            found = oc.eigsh(packed, 3, client=client, **FEW)
+            same_pairs(found, expected)
+            assert found.report.cluster.exchanged_by == "messages"
         found = oc.eigsh(packed, 3, client=client, v0=np.arange(1.0, 1 + packed.shape[0]), **FEW)
         same_pairs(found, oc.eigsh(packed, 3, v0=np.arange(1.0, 1 + packed.shape[0]), **FEW))
 

@@ -89,7 +89,8 @@ class DirectSolver:
         assert get(None, ctypes.byref(place), 4096, None) == 0
         assert ctypes.string_at(place.value, 4096) == bytes(4096)
         assert ctypes.CFUNCTYPE(integer, pointer, pointer, size, pointer)(free)(None, place.value, 4096, None) == 0
-        assert get(None, ctypes.byref(place), 0, None) != 0  # no error of Python's
+        assert get(None, ctypes.byref(place), 0, None) == 0  # it asks for none now and then
+        assert get(None, ctypes.byref(place), MOST_BYTES + 1, None) != 0  # no error of Python's
 
     def factorize(self) -> None:
         self.factors = scipy.sparse.linalg.splu(self._a.tocsc())
@@ -125,19 +126,26 @@ def create() -> int:
     return handle
 
 
+#: Bytes that the device has.
+MOST_BYTES = 1 << 20
+
+
 class Runtime:
-    """CUDA's functions for memory in the order of a stream, for one piece at a time."""
+    """CUDA's functions for memory in the order of a stream, for one piece at a time, as CuPy has them: no bytes are at 0."""
 
     def __init__(self) -> None:
         self._piece = ctypes.create_string_buffer(0)
 
     def mallocAsync(self, nbytes: int, stream: int) -> int:
+        if nbytes > MOST_BYTES:
+            raise MemoryError("too little")
         if not nbytes:
-            raise MemoryError
+            return 0
         self._piece = ctypes.create_string_buffer(b"?" * nbytes, nbytes)
         return ctypes.addressof(self._piece)
 
     def memsetAsync(self, address: int, value: int, nbytes: int, stream: int) -> None:
+        assert isinstance(address, int)
         ctypes.memset(address, value, nbytes)
 
     def freeAsync(self, address: int, stream: int) -> None:

@@ -291,7 +291,7 @@ def _allocate(context: Any, place: Any, nbytes: int, stream: int | None) -> int:
         place[0] = address = cp.cuda.runtime.mallocAsync(nbytes, stream or 0)  # 0 for no bytes, which are asked for too
         cp.cuda.runtime.memsetAsync(address, 0, nbytes, stream or 0)
     except Exception as error:  # C knows of none: cuDSS says that it has no memory
-        _LOGGER.warning("no %d bytes for cuDSS: %s", nbytes, error)
+        _LOGGER.warning("no %d bytes for cuDSS: %s", nbytes, str(error))  # whose frames a record would keep
         return 1
     return 0
 
@@ -300,7 +300,7 @@ def _free(context: Any, address: int | None, nbytes: int, stream: int | None) ->
     try:
         cp.cuda.runtime.freeAsync(address or 0, stream or 0)
     except Exception as error:
-        _LOGGER.warning("memory of cuDSS is not freed: %s", error)
+        _LOGGER.warning("memory of cuDSS is not freed: %s", str(error))
         return 1
     return 0
 

@@ -33,7 +33,8 @@ def timed(path: Path, options: Options, client: Any) -> tuple[oc.Eigenpairs, dic
     of_workers = "cuda" if options.on_gpu else "host"
     devices = options.devices if client is None else of_workers
     how: dict[str, Any] = {"tol": 1e-6, "precision": "FDF"} if options.on_gpu else {}
-    pairs = oc.eigsh(str(path), k, block=k, ncv=13 * k, client=client, devices=devices, **how)
+    block = min(8, 1 << k.bit_length() - 1)
+    pairs = oc.eigsh(str(path), k, block=block, ncv=13 * block, client=client, devices=devices, **how)
     seconds, used = time.perf_counter() - began, processor_seconds(client) - used
     told = {"seconds": seconds, "processor_seconds": used}
     if (done := pairs.report.cluster) is not None:

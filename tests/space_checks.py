@@ -25,6 +25,18 @@ def symmetric_chunks(n: int = 3 * 65536 + 777, seed: int = 1) -> scipy.sparse.cs
     return (upper + upper.T).tocsr()
 
 
+def separated_chunks(n: int = 2 * 65536 + 777) -> scipy.sparse.csr_array:
+    """The same of three chunks, with a few eigenvalues far from the others."""
+    ends = np.r_[60.0, 50.0, 40.0, np.zeros(n - 3)]
+    return (symmetric_chunks(n) / 16 + scipy.sparse.diags_array(ends)).tocsr()
+
+
+def same_pairs(found: oc.Eigenpairs, expected: oc.Eigenpairs) -> None:
+    """Assert that eigenpairs have the same bits."""
+    for name in ("eigenvalues", "eigenvectors", "residuals"):
+        assert getattr(found, name).tobytes() == getattr(expected, name).tobytes(), name
+
+
 def roundoff(space: DeviceSpace) -> float:
     """That of storage, or of computing where that is larger, which it is not."""
     return MANY * float(unit_roundoff(space.precision.storage))

@@ -260,9 +260,10 @@ class Exchange(AbstractExchange):
         self._mapped = dict[str, tuple[AbstractCommonMemory | None, ...]]()  # for each device, by rank; None for this one
         self._on_devices = dict[str, WindowTier]()
 
-    def lend(self, memory: AbstractCommonMemory) -> None:
-        """Let others have what this worker gives in memory of a device, as large as both halves, if all map it."""
-        self._lent = memory
+    def lend(self, device: str) -> AbstractCommonMemory | None:
+        """Memory of a device for what this worker gives, if all map it; whoever asks keeps it as long as others may."""
+        self._lent = device_kind(device).lend(device, 2 * self.piece_bytes)
+        return self._lent
 
     def map(self, handles: Sequence[bytes], devices: Sequence[str]) -> bool:
         """Map what the others lend for each device of this worker; tells whether all of it is mapped."""
@@ -270,7 +271,7 @@ class Exchange(AbstractExchange):
             kind = device_kind(device)
             found = tuple(None if rank == self.rank else kind.mapped(device, each) for rank, each in enumerate(handles))
             self._mapped[device] = found
-            if None in found[: self.rank] + found[self.rank + 1 :]:
+            if found.count(None) > 1:
                 return False
         return True
 
@@ -293,11 +294,6 @@ class Exchange(AbstractExchange):
 
     def tier_of(self, device: str) -> WindowTier:
         return self._on_devices.get(device, self.tier)
-
-    @property
-    def lent_bytes(self) -> int:
-        """Bytes to be lent."""
-        return 2 * self.piece_bytes
 
     @property
     def seat(self) -> Seat:

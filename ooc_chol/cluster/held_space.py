@@ -150,17 +150,11 @@ class HeldSpace:
             if len(part.rows) > 1:
                 self._exchange = Exchange(part.name, part.rank, part.rows, part.piece_bytes)
             self._space = self._opened.enter_context(DeviceSpace(operator, part.plan, exchange=self._exchange))
-            if self._exchange is not None:
-                self._lend(self._exchange, part.plan.products.devices[0])
+            if self._exchange is not None:  # beside the device's budget, as its libraries are
+                self._lent = self._exchange.lend(part.plan.products.devices[0])
         except BaseException:
             self.close()
             raise
-
-    def _lend(self, exchange: Exchange, device: str) -> None:
-        """Lend others memory of a device, beside its budget as the device's libraries are."""
-        self._lent = device_kind(device).lend(device, exchange.lent_bytes)
-        if self._lent is not None:
-            exchange.lend(self._lent)
 
     def map(self, handles: Sequence[bytes]) -> bool:
         """Map what others lend on their devices; tells whether all of it is mapped."""

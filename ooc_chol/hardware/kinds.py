@@ -113,13 +113,13 @@ class AbstractDeviceKind(ABC):
     def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
         """Allocate memory of a device for what stays there; ``BudgetError`` where there is not so much."""
 
-    @abstractmethod
     def lend(self, name: str, nbytes: int) -> AbstractCommonMemory | None:
         """Memory of a device for other processes to map; None where there is none, or host memory serves as well."""
+        return None
 
-    @abstractmethod
     def mapped(self, name: str, handle: bytes) -> AbstractCommonMemory | None:
         """Memory of another process's device, mapped for one of this process; None where that cannot be."""
+        return None
 
     @abstractmethod
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
@@ -194,14 +194,6 @@ class HostKind(AbstractDeviceKind):
 
     def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
         raise ValueError("store='device' keeps L on GPUs, but the host factors: leave it out, L is in host memory then")
-
-    def lend(self, name: str, nbytes: int) -> None:
-        """None: host memory is shared as such."""
-        return
-
-    def mapped(self, name: str, handle: bytes) -> None:
-        """None: host memory is shared as such."""
-        return
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         """Open a device, which finds the host memory free that was kept for another call on a GPU."""

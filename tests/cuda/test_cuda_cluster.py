@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
@@ -22,7 +21,7 @@ from tests.inside.cluster import PlacedSpace, Sharing, agreed_facts, asked_of_al
 from tests.inside.hardware import memory_info
 from tests.inside.precision import FP64
 from tests.inside.tasks import TileGrid
-from tests.space_checks import symmetric_chunks
+from tests.space_checks import same_pairs, separated_chunks
 from tests.tolerances import solve_bound
 
 pytestmark = [
@@ -314,13 +313,7 @@ FEW = {"ncv": 24, "block": 4, "tol": 1e-6, "devices": DEVICE}
 
 
 def packed_chunks():
-    a = symmetric_chunks(n := 2 * 65536 + 777) / 16
-    return oc.block_csr(a + scipy.sparse.diags_array(np.r_[60.0, 50.0, 40.0, np.zeros(n - 3)]), block_bytes="1 MiB")
-
-
-def same_pairs(found, expected) -> None:
-    for name in ("eigenvalues", "eigenvectors", "residuals"):
-        assert getattr(found, name).tobytes() == getattr(expected, name).tobytes(), name
+    return oc.block_csr(separated_chunks(), block_bytes="1 MiB")
 
 
 @pytest.fixture

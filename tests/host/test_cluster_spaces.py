@@ -9,12 +9,11 @@ import time
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 import ooc_chol as oc
 from tests.cluster_machines import AGAIN_SECONDS, cluster_of, kill
 from tests.inside.cluster import HeldSpace, PeerLostError, exchange, held_space, placed_space, spaces, waiting
-from tests.space_checks import symmetric_chunks
+from tests.space_checks import same_pairs, separated_chunks
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
 
@@ -22,14 +21,9 @@ pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads
 FEW = {"ncv": 24, "block": 4, "tol": 1e-6, "check": False}
 
 
-def matrix(n: int = 2 * 65536 + 777):
-    ends = np.r_[60.0, 50.0, 40.0, np.zeros(n - 3)]
-    return (symmetric_chunks(n) / 16 + scipy.sparse.diags_array(ends)).tocsr()
-
-
 @pytest.fixture(scope="module")
 def packed():
-    with oc.block_csr(matrix(), block_bytes="1 MiB") as found:
+    with oc.block_csr(separated_chunks(), block_bytes="1 MiB") as found:
         yield found
 
 
@@ -44,11 +38,6 @@ def client(clusters: None, monkeypatch):
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
     with cluster_of(2) as client:
         yield client
-
-
-def same_pairs(found, expected) -> None:
-    for name in ("eigenvalues", "eigenvectors", "residuals"):
-        assert getattr(found, name).tobytes() == getattr(expected, name).tobytes(), name
 
 
 def at_batch(patched, number: int, happen, kind=lambda question: True) -> list:

@@ -21,6 +21,8 @@ from tests.host.registrar import Registrar
 from tests.inside.cluster import Exchange, PeerLostError, cancel_exchange, process_begun
 from tests.inside.cluster import exchange as module
 from tests.inside.eigen import DeviceSpace, Window, plan_space
+from tests.inside.hardware import HostKind
+from tests.inside.interfaces import AbstractCommonMemory, DeviceBlock
 from tests.inside.sparse import diagonals_of, operator_of
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
@@ -113,6 +115,53 @@ def test_steps_of_any_sizes_bring_what_was_given():
 
     wanted = [bytes([(7 * step + rank) % 251]) * (step + 1) for step in range(300) for rank in range(3)]
     assert side_by_side([lambda each=each: give(each) for each in ends]) == [wanted] * 3
+    for each in ends:
+        each.close()
+
+
+class Common(AbstractCommonMemory):
+    """Memory that stands for a GPU's: its handle says where others find it."""
+
+    def __init__(self, device: str, address: int) -> None:
+        self.device, self.address, self.handle, self.is_open = device, address, str(address).encode(), True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def test_memory_of_devices_is_used_where_each_maps_all_of_it(monkeypatch):
+    lent, mapped = [], []
+
+    def lend(self, name, nbytes):
+        lent.append((Common(name, 1 << 20 + len(lent)), nbytes))
+        return lent[-1][0]
+
+    def maps(self, name, handle):
+        mapped.append(None if refused == handle else Common(name, int(handle) + 7))
+        return mapped[-1]
+
+    monkeypatch.setattr(HostKind, "lend", lend)
+    monkeypatch.setattr(HostKind, "mapped", maps)
+    ends = joined([range(1), range(1, 2), range(2, 3)], 5000, "devices")
+    handles = [each.lend("host:0").handle for each in ends]
+    own, piece = ends[1], ends[1].piece_bytes
+    assert [each.seat.handle for each in ends] == handles and {nbytes for _, nbytes in lent} == {2 * piece}
+    refused = handles[2]
+    assert not own.map(handles, ["host:0", "host:1"])
+    own.unmap()
+    refused = None
+    assert own.map(handles, ["host:0", "host:1"])
+    assert own.tier_of("host:1") is own.tier
+    own.use_devices()
+    for device, rank, step in (("host:0", 0, 4), ("host:1", 2, 5), ("host:1", 1, 3)):
+        there = DeviceBlock(device, int(handles[rank]) + 7) if rank != 1 else DeviceBlock("host:0", int(handles[1]))
+        index, tier = Window(step, rank, 128, 3, 5, 8), own.tier_of(device)
+        assert tier.on_device(index) == (there.device, there.address + step % 2 * piece + 128)
+        with pytest.raises(TypeError, match="memory of devices"):
+            tier.view(index)
+    own.unmap()
+    assert not any(each.is_open for each in mapped if each is not None) and lent[1][0].is_open
+    assert own.tier_of("host:1") is own.tier
     for each in ends:
         each.close()
 

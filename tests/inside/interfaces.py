@@ -5,6 +5,7 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.interfaces.devices": (
         "AbstractArena",
+        "AbstractCommonMemory",
         "AbstractDevice",
         "AbstractDeviceMemory",
         "AnyDevice",
@@ -14,6 +15,7 @@ NAMES = {
     "ooc_chol.interfaces.kernels": ("AbstractDeviceKernels",),
     "ooc_chol.interfaces.streams": ("AbstractEvent", "AbstractStream", "Tile", "TileFunction"),
     "ooc_chol.interfaces.tiers": (
+        "DeviceBlock",
         "AbstractEvictionPolicy",
         "AbstractRegistrar",
         "AbstractTier",

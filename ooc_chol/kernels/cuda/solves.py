@@ -24,7 +24,7 @@ _ONE, _MINUS_ONE, _ZERO, _HALF = (_SCALARS.ctypes.data + 8 * at for at in range(
 _THREADS = 256
 
 
-#: Right-hand sides up to which our own substitution takes less time than cuBLAS's: one launch, and no other waits.
+#: Right-hand sides up to which our own substitution is taken, one launch: alone it takes less time than cuBLAS's up to 1,024.
 _MOST_COLUMNS = 512
 #: Rows and columns of a block of right-hand sides that a thread block of substitution.cu solves for, and its threads.
 _ROWS, _COLUMNS, _SUBSTITUTING = 64, 16, 128

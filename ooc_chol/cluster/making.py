@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, final
 
@@ -35,11 +34,12 @@ from ooc_chol.display.prints import shortened
 from ooc_chol.errors import BudgetError, ClusterError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.hardware.registry import device_kind
+from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.promises import HOST_PROMISES
 from ooc_chol.memory.shared import KEPT, has_room
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.process.address_space import memory_errors_typed
+from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window, whole_triangle
@@ -55,15 +55,19 @@ def make_block(
     a: NDArray[Any] | None = None,
     diagonal: NDArray[Any] | None = None,
     report: ProgressReporter = None,
+    coming: Window | None = None,
 ) -> LBlock:
     """Make the tiles of ``window`` final, on the devices of the process that calls; ``report`` hears of the flops done.
+
+    Of the ``coming`` window devices that keep tiles bring beside it what is given of its columns' own rows.
 
     Shapes: ``a`` (rows, columns), ``diagonal`` (n,). For one arithmetic key the tiles are bitwise those of one run over all of A.
     On the host a task takes some milliseconds beside its flops. Raises ``NotPositiveDefiniteError``, ``NonFiniteError``,
     ``NotHermitianError``, ``ClusterError``, ``BudgetError`` and ``TierError``.
     """
     room = task_room()
-    with room.turn, memory_errors_typed("a block of the factorization"), HOST_PROMISES.call():
+    # Between steps of planning and opening the collector would take a tenth of a second now and then.
+    with room.turn, memory_errors_typed("a block of the factorization"), HOST_PROMISES.call(), collector_off():
         began = time.perf_counter()
         if room.has_ended(run):
             raise ClusterError("the run of this task was taken back", "nothing is left to do")
@@ -76,7 +80,7 @@ def make_block(
             plan = _beside_kept_tiles(plan, source, run, window)
             place: _AbstractPlace = _GroupPlace(room, run, window, plan)
         else:
-            plan, resident = _beside_resident_tiles(room, plan, source, run, window)
+            plan, resident = _beside_resident_tiles(room, plan, source, run, window, coming)
             place = _MemoryPlace(room, run, plan, given, resident)
         with place as store:
             execution = run_plan(plan, source, store, report=report, host_cores=worker_threads())
@@ -159,19 +163,23 @@ def _beside_kept_tiles(plan: Plan, source: AbstractSource, run: ClusterRun, wind
 
 
 def _beside_resident_tiles(
-    room: TaskRoom, plan: Plan, source: AbstractSource, run: ClusterRun, window: Window
+    room: TaskRoom, plan: Plan, source: AbstractSource, run: ClusterRun, window: Window, coming: Window | None
 ) -> tuple[Plan, ResidentTiles | None]:
     """The plan, or one of half the budget whose fetches bring no more, beside tiles that devices keep in the other half."""
     if not run.keeps_tiles or plan.window is None:
         return plan, None
     half = plan.budgets[0].budget_bytes // RESIDENT_PART
+    options = replace(run.options, memory_budget=half)
     try:
-        smaller = _plan_of(replace(run.options, memory_budget=half), run.grid, window, source=source, fmt=run.fmt, run=run)
-        resident = room.resident(run, lambda: ResidentTiles(run.name, run.grid, run.fmt, plan.devices, half))
+        smaller = _plan_of(options, run.grid, window, source=source, fmt=run.fmt, run=run)
+        later = None if coming is None else _plan_of(options, run.grid, coming, source=source, fmt=run.fmt, run=run)
+        resident = room.resident(
+            run, lambda: ResidentTiles(run.name, run.grid, run.fmt, resolve_devices(run.options.devices), half)
+        )
     except BudgetError:
         room.close_resident()
         return plan, None
-    if resident.begin(smaller, window) > plan.link_bytes(Link.FETCH):
+    if resident.begin(smaller, window, later, () if coming is None else coming.columns) > plan.link_bytes(Link.FETCH):
         room.close_resident()
         return plan, None
     return smaller, resident
@@ -245,7 +253,8 @@ class _MemoryPlace(_AbstractPlace):
             if tiles.memory is not None:  # which later tasks of the row read, too
                 tiles.memory.locks(registrar, is_fresh=True)
                 blocks.append((tiles.memory, tiles.made))
-            tiles.locks = BlockLocks(registrar, blocks, partial(written_order, plan))
+            ahead = [] if resident is None else [index for name in plan.devices for index in resident.ahead_on(name)]
+            tiles.locks = BlockLocks(registrar, blocks, lambda: [*written_order(plan), *ahead])
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.store.close()

@@ -33,6 +33,16 @@ class Placing:
         """The worker that a block had best be made on."""
         return self.workers[self.owners[place.row]]
 
+    def coming(self, place: BlockPlace) -> BlockPlace | None:
+        """The worker's first block of the next column, if it may bring what others have made of that column's row beside this one.
+
+        That is the first block below the diagonal that it makes in a column: what is diagonal others wait for. None where this is another one, where the worker has none in the next column, and where that row is its own.
+        """
+        owner, after = self.owners[place.row], place.column + 1
+        if owner not in self.owners[after:] or self.owners[after] == owner or place.row != self.owners.index(owner, after):
+            return None
+        return BlockPlace(place.row, after)
+
     def hints(self, place: BlockPlace) -> dict[str, Any]:
         """Hints to Dask for the task of a block: a worker that is lost or late is replaced by another."""
         return {**self.near(place), "priority": priority(place), "retries": self.retries, "resources": self.resources or None}

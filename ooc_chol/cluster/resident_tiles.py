@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import final
 
 from ooc_chol.cluster.kept_tiles import RowDistances
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import slot_bytes_of
+from ooc_chol.dense.programs.steps import Program
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import keep_on_device
 from ooc_chol.interfaces import AbstractDeviceMemory, Tile
@@ -28,13 +29,17 @@ class _DeviceTiles:
         self.memory, self.n_slots = memory, n_slots
         self.slots: dict[Index, int] = {}  # of tiles that are here
         self.coming: dict[Index, int] = {}  # of those that the task brings or makes
+        self.ahead: list[Index] = []  # of these, what the next task needs and nobody else
         self._leaving: list[Index] = []  # the task still reads them
         self._free = list(range(n_slots))
 
-    def begin(self, met: Sequence[Index], distance: Callable[[int], int]) -> None:
-        """Choose what stays, of what is here and what a task meets: tiles of rows that come again first, old ones before new."""
+    def begin(self, met: Sequence[Index], distance: Callable[[int], int], ahead: Sequence[Index] = ()) -> None:
+        """Choose what stays, of what is here, what a task meets and what is brought ahead for the next one.
+
+        These are tiles of rows that come again first, old ones before new.
+        """
         self.end()
-        new = (index for index in met if index not in self.slots)
+        new = (index for index in dict.fromkeys([*met, *ahead]) if index not in self.slots)
         kept = dict.fromkeys(sorted([*self.slots, *new], key=lambda index: distance(index[0]))[: self.n_slots])
         read = set(met)
         going = [index for index in self.slots if index not in kept]
@@ -43,11 +48,12 @@ class _DeviceTiles:
         wanted = (index for index in kept if index not in self.slots)
         self.coming = dict(zip(wanted, self._free, strict=False))
         self._free = self._free[len(self.coming) :]
+        self.ahead = [index for index in ahead if index in self.coming and index not in read]
 
     def end(self) -> None:
         """Let go of what the task was the last one to read, and of places that nothing came to."""
         self._free += self.coming.values()
-        self.coming = {}
+        self.coming, self.ahead = {}, []
         self._forget(self._leaving)
         self._leaving = []
 
@@ -107,15 +113,21 @@ class ResidentTiles:
         awake = bool(self._held) or RELEASER.take_named(lambda block: block is self._idle, self._held, IDLE_SECONDS)
         return awake and bool(self._idle.devices)
 
-    def begin(self, plan: Plan, window: Window) -> int:
-        """Settle what stays on each device behind the task of a plan; the bytes that its fetches bring over the links."""
+    def begin(self, plan: Plan, window: Window, coming: Plan | None = None, rows: Container[int] = ()) -> int:
+        """Settle what stays on each device behind the task of a plan; the bytes that its fetches bring over the links.
+
+        Beside the task devices bring what the ``coming`` one fetches of some rows of L left of the present columns, which are
+        there.
+        """
         self._distances.begin(window)
         moved = 0
+        later = {} if coming is None else dict(zip(coming.devices, coming.programs, strict=True))
         for name, program in zip(plan.devices, plan.programs, strict=True):
             here = self._idle.devices[name]
-            fetched = [step.tile for step in program.steps if step.link is Link.FETCH]
-            written = [step.tile for step in program.steps if step.link is Link.WRITE]
-            here.begin(list(dict.fromkeys([*fetched, *written])), self._distances.of)
+            fetched, written = _tiles(program, Link.FETCH), _tiles(program, Link.WRITE)
+            needed = _tiles(later[name], Link.FETCH) if name in later else ()
+            ahead = [index for index in needed if index[0] in rows and index[1] < window.columns.start]
+            here.begin(list(dict.fromkeys([*fetched, *written])), self._distances.of, ahead)
             moved += here.link_bytes(fetched, lambda index: self.fmt.stored_bytes(self.grid.entries(*index)))
         return moved
 
@@ -130,6 +142,10 @@ class ResidentTiles:
         if (slot := here.coming.pop(index, None)) is not None:
             here.slots[index] = slot
         return self._tile(here, index, slot)
+
+    def ahead_on(self, device: str) -> Sequence[Index]:
+        """Tiles that a device brings beside the task."""
+        return tuple(self._idle.devices[device].ahead)
 
     def rest(self) -> None:
         """Wait for the next task."""
@@ -147,3 +163,8 @@ class ResidentTiles:
         if slot is None:
             return None
         return here.memory.array(slot * self._slot_bytes, self.grid.shape(*index), self.fmt.dtype)
+
+
+def _tiles(program: Program, link: Link) -> list[Index]:
+    """Tiles that a program moves over a link, in its order."""
+    return [step.tile for step in program.steps if step.link is link]

@@ -181,9 +181,13 @@ class BlockRun:
     def _task(self, place: BlockPlace, a: Any) -> Any:
         """Submit the task of one block."""
         job, (run, diagonal) = self._job, self._common
-        given = [self.futures[each] for each in needed_blocks(place, in_order=job.run.store is not None) if each in self.futures]
+        needed = list(needed_blocks(place, in_order=job.run.store is not None))
+        if (coming := self._placing.coming(place) if job.run.keeps_tiles else None) is not None:
+            needed += [BlockPlace(coming.column, q) for q in range(place.column)]
+        given = [self.futures[each] for each in needed if each in self.futures]
         key = f"block-{uuid4().hex[:12]}-{place.row}-{place.column}"
-        arguments = (run, job.blocks.window(place), given, a, diagonal, self.events.topic)
+        later = None if coming is None else job.blocks.window(coming)
+        arguments = (run, job.blocks.window(place), given, a, diagonal, self.events.topic, later)
         return job.client.submit(block_task, *arguments, key=key, pure=False, **self._placing.hints(place))
 
     def _settle(self, place: BlockPlace, future: Any) -> None:

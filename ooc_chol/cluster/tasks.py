@@ -53,6 +53,7 @@ def block_task(
     a: NDArray[Any] | None,
     diagonal: NDArray[Any] | None,
     topic: str,
+    coming: Window | None = None,
 ) -> LBlock | Verdict:
     """Make the tiles of a window; errors of reading and writing are raised, for Dask to try again."""
     blocks: list[LBlock] = []
@@ -62,7 +63,7 @@ def block_task(
         blocks.append(each)
     began = time.time()
     try:
-        block = make_block(run, window, blocks, a, diagonal, _Words(topic, window).report)
+        block = make_block(run, window, blocks, a, diagonal, _Words(topic, window).report, coming)
     except TierError:
         raise
     except OocCholError as error:

@@ -85,6 +85,11 @@ class WindowStore(AbstractStore):
     def place_on(self, device: str, index: BlockIndex) -> Tile | None:
         return None if self._resident is None else self._resident.place_on(device, (index[0], index[1]))
 
+    def ahead_on(self, device: str) -> Sequence[BlockIndex]:
+        ahead = () if self._resident is None else self._resident.ahead_on(device)
+        # Those of other formats would need a buffer.
+        return [index for index in ahead if index in self._tiles and self.format_of(index) == self.fmt]
+
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
         return self._tile(index).reshape(-1).view(np.uint8)
 

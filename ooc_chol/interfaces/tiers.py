@@ -142,6 +142,10 @@ class AbstractTier(ABC):
         """
         return None
 
+    def ahead_on(self, device: str) -> Sequence[BlockIndex]:
+        """Blocks that a device copies to their places (:meth:`place_on`) beside a run, for the next one, as it needs none."""
+        return ()
+
     def locking(self) -> AbstractLocking | None:
         """The page-locking of :meth:`host_memory`; None where nobody locks it piece by piece."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 
 import numpy as np
@@ -202,3 +203,20 @@ def test_matrices_are_copied_between_gpus_wherever_they_lie(cp, dtype, whole, pa
             expected = np.full(around.shape, 77, dtype)
             expected[:, 1 : rows + 1, 4 : columns + 4] = numbers[part]
             assert (cp.asnumpy(around) == expected).all()
+
+
+def test_memory_for_others_is_freed_wherever_it_is_dropped(cp, monkeypatch):
+    """A function that a stream calls must not call CUDA."""
+    from tests.inside.hardware import CudaKind
+
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    lent = [CudaKind().lend("cuda:0", MIB) for _ in range(2)]
+    addresses = [each.address for each in lent]
+    stream = cp.cuda.Stream(non_blocking=True)
+    stream.launch_host_func(lambda _: lent.clear(), None)
+    stream.synchronize()
+    RELEASER.release_now()
+    assert not lent and not told
+    of_device = cp.cuda.runtime.cudaMemoryTypeDevice if hasattr(cp.cuda.runtime, "cudaMemoryTypeDevice") else 2
+    assert all(cp.cuda.runtime.pointerGetAttributes(address).type != of_device for address in addresses)

@@ -20,6 +20,7 @@ from tests.inside.cluster import (
     BlockPlace,
     ClusterFacts,
     PartCost,
+    Placing,
     RowDistances,
     WorkerRates,
     rates,
@@ -123,6 +124,58 @@ def test_a_worker_fetches_what_others_have_made_once():
     assert all(np.array_equal(tile, blocks[place].tiles[index]) for place in own for index, tile in own[place].tiles.items())
     others = sum(block.nbytes for place, block in blocks.items() if not place.row % 2)
     assert 0 < fetched(own) <= others
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_beside_the_first_task_of_a_column_comes_what_the_next_column_needs_of_others(options):
+    plain = run_of(N, HEIGHT, tile_size=NB, **options)
+    a, grid, run = A.astype(plain.fmt.dtype), BlockGrid(plain.grid, HEIGHT), replace(plain, keeps_tiles=True)
+    blocks, placing = made_blocks(plain, a, HEIGHT), Placing(("odd", "even"), (1, 0, 1, 0))
+    places = [place for place in grid.places() if place.row % 2]
+    made: dict[bool, dict] = {}
+    for is_ahead in (False, True):
+        task_room().close_resident()
+        made[is_ahead] = {}
+        for place in places:
+            coming = placing.coming(place) if is_ahead else None
+            beside = [] if coming is None else [blocks[coming.column, q] for q in range(place.column)]
+            made[is_ahead][place] = made_block(run, grid, a, place, [*needed(blocks, place), *beside], coming)
+    for place, block in made[True].items():
+        assert all(np.array_equal(tile, blocks[place].tiles[index]) for index, tile in block.tiles.items())
+    ahead, after = BlockPlace(3, 1), BlockPlace(3, 2)
+    assert placing.coming(ahead) == after
+    late, early = ({place: fetched({place: one[place]}) for place in places} for one in (made[False], made[True]))
+    brought = early[ahead] - late[ahead]
+    assert brought == late[after] - early[after] > 0 == sum(late.values()) - sum(early.values())
+    assert all(early[place] == late[place] for place in places if place not in (ahead, after))
+
+
+def test_a_task_for_fewer_devices_may_be_the_first_one():
+    plain = run_of(N, HEIGHT, tile_size=NB, devices="host:0,host:1")
+    grid, run = BlockGrid(plain.grid, HEIGHT), replace(plain, keeps_tiles=True)
+    blocks = made_blocks(plain, A, HEIGHT)
+    for place in (BlockPlace(3, 0), BlockPlace(1, 0)):  # of one tile row, and of three
+        block = made_block(run, grid, A, place, needed(blocks, place))
+        assert all(np.array_equal(tile, blocks[place].tiles[index]) for index, tile in block.tiles.items())
+
+
+def test_tiles_that_are_not_given_are_not_brought():
+    plain = run_of(N, HEIGHT, tile_size=NB)
+    grid, run = BlockGrid(plain.grid, HEIGHT), replace(plain, keeps_tiles=True)
+    blocks = made_blocks(plain, A, HEIGHT)
+    one, other = (
+        made_block(run, grid, A, place, needed(blocks, place), coming)
+        for place, coming in ((BlockPlace(3, 1), BlockPlace(3, 2)), (BlockPlace(3, 2), None))
+    )
+    assert one.link_bytes[Link.FETCH] == sum(blocks[place].nbytes for place in ((3, 0), (1, 0), (1, 1)))
+    assert all(np.array_equal(tile, blocks[3, 2].tiles[index]) for index, tile in other.tiles.items())
+
+
+def test_what_comes_next_is_brought_beside_the_first_block_below_the_diagonal_if_its_row_is_another_s():
+    placing = Placing(("a", "b"), (0, 1, 1, 0, 0, 1))
+    found = {place: placing.coming(place) for place in BlockGrid(TileGrid(60, 5), 2).places()}
+    there = {place: coming for place, coming in found.items() if coming is not None}
+    assert there == {(3, 0): (3, 1), (3, 1): (3, 2), (5, 2): (5, 3), (5, 3): (5, 4)}
 
 
 def test_memory_goes_back_when_it_is_asked_for_and_tasks_go_on(memory):

@@ -33,12 +33,19 @@ def needed(blocks: Mapping[BlockPlace, LBlock], place: BlockPlace) -> list[LBloc
     return [*(blocks[BlockPlace(row, q)] for q in range(column)), *above]
 
 
-def made_block(run: ClusterRun, grid: BlockGrid, a: NDArray[Any], place: BlockPlace, given: Sequence[LBlock]) -> LBlock:
+def made_block(
+    run: ClusterRun,
+    grid: BlockGrid,
+    a: NDArray[Any],
+    place: BlockPlace,
+    given: Sequence[LBlock],
+    coming: BlockPlace | None = None,
+) -> LBlock:
     """One block, of a copy of its part of A: nothing else is there to be read."""
     rows, columns = grid.rows(place.row), grid.rows(place.column)
     part = a[rows.start : rows.stop, columns.start : columns.stop].copy()
     diagonal = a.diagonal().copy() if run.options.fp64 == "residue" else None
-    return make_block(run, grid.window(place), given, part, diagonal)
+    return make_block(run, grid.window(place), given, part, diagonal, coming=None if coming is None else grid.window(coming))
 
 
 def made_blocks(

@@ -24,7 +24,7 @@ from tests.inside.ground import format_bytes
 from tests.inside.hardware import kinds
 from tests.inside.kernels import CUDA
 from tests.inside.precision import FORMATS, FP32, FP64, FactorNorms, MatrixNorms, choose_formats
-from tests.inside.tasks import Link, compulsory_bytes
+from tests.inside.tasks import Link, Window, compulsory_bytes
 from tests.plan import golden
 
 pytestmark = pytest.mark.plan
@@ -99,6 +99,21 @@ def test_plans_used_longest_ago_go_first():
     kept.keep(problems[2], OPTIONS, (OPTIONS.devices,), asked, planned(problems[2]))
     found = [kept.find(problem, OPTIONS, (OPTIONS.devices,), asked) is not None for problem in problems]
     assert found == [True, False, True]
+
+
+def test_plans_of_windows_are_kept_for_all_like_them_and_each_by_itself():
+    kept, asked, options = KeptPlans(), AskedRates(lambda grid: golden.RATES), replace(OPTIONS, fp64="native")
+    offered = (OPTIONS.devices,)
+    first, second = (PROBLEM.of_window(Window(rows, range(1, 3))) for rows in (range(3, 5), range(4, 6)))
+    kept.keep(first, options, offered, asked, fresh_plan(first, options, asked))
+    plan = kept.find(second, options, offered, asked)
+    assert golden.digest(plan) == golden.digest(fresh_plan(second, options, asked)) and plan.window == second.window
+    assert kept.find(second, options, offered, asked) is plan
+    other = AskedRates(lambda grid: replace(golden.RATES, fetch=2 * golden.RATES.fetch))
+    assert kept.find(second, options, offered, other) is None
+    kept.keep(first, options, offered, other, fresh_plan(first, options, other))
+    again = kept.find(second, options, offered, other)  # not by the rates that its own plan was made with
+    assert again is not None and again is not plan and kept.find(second, options, offered, other) is again
 
 
 def test_no_more_steps_are_kept_than_may_be():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -93,6 +94,9 @@ class DeviceWorker:
         self.file_bytes = [0] * len(FileLink)
         self._meets_files = not plan.file_traffic.is_none
         self._flops_reported_up_to = -1
+        self._ahead = deque(tiers["L"].ahead_on(device.name))  # what is brought beside the steps, for a later run
+        self._ahead_steps = len(self._steps) / (1 + len(self._ahead))  # between one of these and the next
+        self._ahead_stream = device.create_stream("ahead") if self._ahead else None
         self.norms: NDArray[np.float64] | None = None
 
     def _converts(self, kind: StreamKind) -> bool:
@@ -186,8 +190,18 @@ class DeviceWorker:
                     self._when_done(end, partial(self._progress.mark_durable, step.block), position)
             if step.announced:
                 self._progress.record(step_key(self.number, position), end)
+            if self._ahead and self._ahead_stream is not None:
+                self._bring_ahead(position, end, self._ahead_stream)
         except self.device.driver_errors as error:
             raise typed(error, [self.device], partial(self._label, position)) from error
+
+    def _bring_ahead(self, position: int, end: AbstractEvent, stream: AbstractStream) -> None:
+        """Enqueue copies for a later run, evenly beside the steps: the link is for what these fetch first."""
+        due = len(self._ahead) - int((len(self._steps) - 1 - position) / self._ahead_steps)
+        if due > 0:
+            stream.wait(end)
+        for _ in range(due):
+            self.link_bytes[Link.FETCH] += self.operations.bring(self._ahead.popleft(), stream)
 
     def _count(self, step: Step, moved: int) -> None:
         """Count the bytes that a step moves over its link, and those of a file."""
@@ -265,7 +279,7 @@ class DeviceWorker:
     def _drain(self) -> None:
         """Tell the inbox when the streams are empty: each records an event, and the compute stream waits for all of them."""
         last = self._streams[StreamKind.COMPUTE]
-        for stream in dict.fromkeys(self._streams):
+        for stream in dict.fromkeys([*self._streams, *([] if self._ahead_stream is None else [self._ahead_stream])]):
             if stream is not last:
                 last.wait(stream.record())
         if not self._has_last_pivot:  # which would have brought all flags to the host

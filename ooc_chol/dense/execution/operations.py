@@ -15,7 +15,7 @@ from ooc_chol.dense.probing import ProbedSums
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import OocCholError
-from ooc_chol.interfaces import AbstractStream, Tiers, Tile
+from ooc_chol.interfaces import AbstractStream, BlockIndex, Tiers, Tile
 from ooc_chol.kernels.interfaces import FinalTile, TileDevice, largest_imaginary
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.operations import Gemm, Load, Place, Pool, Potrf, Pull, StepKind, Store, Syrk, Trsm
@@ -152,6 +152,13 @@ class AbstractOperations(ABC):
         """Copy a tile to where the device keeps it for later runs, if it does."""
         if (target := self._store.place_on(self._device.name, index)) is not None:
             self._device.copy_between(stream, self.tile(place, index), target)
+
+    def bring(self, index: BlockIndex, stream: AbstractStream) -> int:
+        """Copy a tile of L from the store to where the device keeps it for later runs; the bytes that it moves over the link."""
+        if (target := self._store.place_on(self._device.name, index)) is None:
+            return 0
+        self._device.copy_in(stream, self._store, index, target)
+        return self._stored_bytes((index[0], index[1]))
 
     @abstractmethod
     def _fetch(self, place: Place, index: Index, stream: AbstractStream) -> int:

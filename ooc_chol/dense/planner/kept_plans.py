@@ -91,18 +91,25 @@ class KeptPlans:
         self, problem: Problem, options: FactorOptions, offered: Offered, rates_at: AskedRates, *, is_told: bool = True
     ) -> Plan | None:
         """A plan made for the same before, or None; where no budget ``is_told``, for about as much free memory that holds it."""
-        key = _key_of(problem, options, offered, is_told=is_told)
-        with self._lock:
-            kept = None if _is_rest(problem) else self._plans.get(key)
-            if kept is not None:
-                self._plans.move_to_end(key)
-        if kept is None or not all(_are_alike(rates, rates_at(grid)) for grid, rates in kept.rates):
+        if _is_rest(problem):
             return None
-        if not is_told and not _serves(kept.plan, budget_of(options, offered[0], problem)):
-            return None
-        if kept.steps > LEAST_MOST_STEPS and kept.steps > most_steps():
-            return None  # the planner says what is wrong
-        return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept.plan, problem)
+        own, common = (_key_of(problem, options, offered, window=each, is_told=is_told) for each in _windows(problem, options))
+        for key in dict.fromkeys((own, common)):
+            with self._lock:
+                if (kept := self._plans.get(key)) is not None:
+                    self._plans.move_to_end(key)
+            if kept is None or not all(_are_alike(rates, rates_at(grid)) for grid, rates in kept.rates):
+                continue
+            if not is_told and not _serves(kept.plan, budget_of(options, offered[0], problem)):
+                continue
+            if kept.steps > LEAST_MOST_STEPS and kept.steps > most_steps():
+                return None  # the planner says what is wrong
+            if problem.window is None:
+                return _for_norms_of(kept.plan, problem)
+            if (plan := shifted_plan(kept.plan, problem)) is not kept.plan:
+                self._keep(own, replace(kept, plan=plan))  # a task comes again, in the next call
+            return plan
+        return None
 
     def keep(
         self,
@@ -118,11 +125,16 @@ class KeptPlans:
         steps = sum(len(program.steps) for program in plan.programs)
         if _is_rest(problem) or steps > self._most_steps:
             return
-        key = _key_of(problem, options, offered, is_told=is_told)
+        _, common = _windows(problem, options)
+        key = _key_of(problem, options, offered, window=common, is_told=is_told)
+        self._keep(key, _Kept(plan, tuple(rates.asked.items()), steps))
+
+    def _keep(self, key: Hashable, kept: _Kept) -> None:
+        """Keep a plan by its key, and let go those used longest ago."""
         with self._lock:
             before = self._plans.pop(key, None)
-            self._plans[key] = _Kept(plan, tuple(rates.asked.items()), steps)
-            self._steps += steps - (0 if before is None else before.steps)
+            self._plans[key] = kept
+            self._steps += kept.steps - (0 if before is None else before.steps)
             while len(self._plans) > self._most_plans or self._steps > self._most_steps:
                 _, oldest = self._plans.popitem(last=False)
                 self._steps -= oldest.steps
@@ -153,7 +165,12 @@ def _serves(plan: Plan, budget_bytes: int) -> bool:
     return is_near and plan.needed_bytes <= budget_bytes
 
 
-def _key_of(problem: Problem, options: FactorOptions, offered: Offered, *, is_told: bool) -> Hashable:
+def _windows(problem: Problem, options: FactorOptions) -> tuple[Window | None, Window | None]:
+    """The window of a problem, and the one that stands for all like it."""
+    return problem.window, common_window(problem, options.tile_size or problem.n)
+
+
+def _key_of(problem: Problem, options: FactorOptions, offered: Offered, *, window: Window | None, is_told: bool) -> Hashable:
     """All that a plan depends on but for rates, and for a budget that is not told."""
     names = offered[0]
     # An L in memory must fit into its host_budget, whatever the plan; of one in a file the budget decides what is kept.
@@ -164,7 +181,6 @@ def _key_of(problem: Problem, options: FactorOptions, offered: Offered, *, is_to
     if precision is not None:
         formats = precision.grid, precision.threshold, precision.rule, precision.moduli, _formats_key(problem, options, precision)
     where = problem.keeps_on_device, problem.in_file, host_budget, problem.host_tiles
-    window = common_window(problem, options.tile_size or problem.n)
     return problem.n, problem.bytes_per_entry, problem.source, where, problem.fmt, asked, offered, formats, window
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
 
@@ -9,6 +11,7 @@ import cupy as cp
 
 from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.interfaces import AbstractCommonMemory
+from ooc_chol.memory.release import RELEASER, DeviceMemoryBlock, MemoryBlock
 
 _runtime = cp.cuda.runtime
 
@@ -17,19 +20,37 @@ _runtime = cp.cuda.runtime
 class LentMemory(AbstractCommonMemory):
     """Memory of this process that others map; it is of ``cudaMalloc``, since memory of pools has no handles.
 
-    CUDA wants it to stay as long as others map it.
+    CUDA wants it to stay as long as others map it. It is freed by a thread: whoever drops this last may be a function that a
+    stream calls, which must not call CUDA.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.device = name
         self._device = cp.cuda.Device(device_number(name))
         with self._device:
-            self._memory: Any = cp.cuda.Memory(nbytes)
-            self.address = int(self._memory.ptr)
+            block = _Block(cp.cuda.Memory(nbytes))
+            held: list[MemoryBlock] = [block]
+            block.holder = held
+            self._free = weakref.finalize(self, RELEASER.hand_over, held, 0.0)
+            self._free.atexit = False
+            self.address = int(block.allocation.ptr)
             self.handle = bytes(_runtime.ipcGetMemHandle(self.address))
 
     def close(self) -> None:
-        self._memory = None
+        self._free()
+
+
+@final
+class _Block(DeviceMemoryBlock):
+    """An allocation, as a block that waits for its release."""
+
+    def __init__(self, allocation: Any) -> None:
+        super().__init__()
+        self.allocation = allocation
+
+    def release(self, pause: Callable[[float], bool]) -> bool:
+        self.allocation = None
+        return True
 
 
 @final

@@ -34,9 +34,10 @@ class Placing:
         return self.workers[self.owners[place.row]]
 
     def coming(self, place: BlockPlace) -> BlockPlace | None:
-        """The worker's first block of the next column, if it may bring what others have made of that column's row beside this one.
+        """The worker's first block of the next column, if it may bring what others made of that column's row beside this block.
 
-        That is the first block below the diagonal that it makes in a column: what is diagonal others wait for. None where this is another one, where the worker has none in the next column, and where that row is its own.
+        It does so beside the first one below the diagonal that it makes in a column, as others wait for what is diagonal. None
+        where this is another one, where the worker has none in the next column, and where that row is its own.
         """
         owner, after = self.owners[place.row], place.column + 1
         if owner not in self.owners[after:] or self.owners[after] == owner or place.row != self.owners.index(owner, after):

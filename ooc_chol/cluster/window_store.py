@@ -57,7 +57,7 @@ class WindowStore(AbstractStore):
         #: The tiles of the window as they are stored.
         self.made: Mapping[Index, NDArray[Any]]
         if is_shared:
-            self.memory, self.made = shared_arrays(shapes)
+            self.memory, self.made = shared_arrays(shapes, window)
         else:
             self.made = {index: np.empty(*shape) for index, shape in shapes.items()}
         self._tiles.update(self.made)

@@ -63,6 +63,8 @@ class _Mapping(MemoryBlock):
                 self._file.madvise(mmap.MADV_HUGEPAGE)
         super().__init__(np.frombuffer(self._file, np.uint8, nbytes))
         self._descriptor, self._owner = descriptor, owner
+        #: Purpose of its last use: others who mapped it then are likely to map it for the same one.
+        self.purpose: Hashable = None
         found = os.fstat(descriptor)
         self._here = SharedAddress(os.getpid(), descriptor, found.st_dev, found.st_ino, nbytes, 0)
         _OPEN.add(self)
@@ -129,12 +131,22 @@ class SharedMemory:
         weakref.finalize(self, _ended, held).atexit = False
 
     @classmethod
-    def create(cls, nbytes: int) -> Self:
-        """Memory of so many bytes, 1 at least; ``OSError`` where the system has none."""
+    def create(cls, nbytes: int, purpose: Hashable = None) -> Self:
+        """Memory of so many bytes, 1 at least; ``OSError`` where the system has none.
+
+        What had the same ``purpose`` in its last use is taken before other memory that waits: who mapped it has it still.
+        """
         held: list[MemoryBlock] = []
-        if not RELEASER.take_named(lambda block: _renewed(block, nbytes), held, KEPT.seconds):
+        kept = KEPT.seconds
+        if not (
+            RELEASER.take_named(lambda block: _purpose_of(block) == purpose and _renewed(block, nbytes), held, kept)
+            or RELEASER.take_named(lambda block: _renewed(block, nbytes), held, kept)
+        ):
             descriptor = os.memfd_create("ooc-chol", os.MFD_CLOEXEC)
             _adopt(held, descriptor, nbytes, None)
+        (mapping,) = held
+        assert isinstance(mapping, _Mapping)
+        mapping.purpose = purpose
         return cls(held)
 
     @classmethod
@@ -247,6 +259,11 @@ def _opened(address: SharedAddress) -> int:
     return descriptor
 
 
+def _purpose_of(block: MemoryBlock) -> Hashable:
+    """Purpose of the last use of memory that waits."""
+    return block.purpose if isinstance(block, _Mapping) else None
+
+
 def _renewed(block: MemoryBlock, nbytes: int) -> bool:
     """Tell whether memory of our own that waits has so many bytes, and is nobody else's: then another use of it has begun."""
     return isinstance(block, _Mapping) and block.is_ours and block.nbytes == nbytes and block.renew()
@@ -269,13 +286,15 @@ def _locked(descriptor: int, how: int) -> bool:
     return True
 
 
-def shared_arrays(shapes: Mapping[Key, tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[SharedMemory, dict[Key, NDArray[Any]]]:
+def shared_arrays(
+    shapes: Mapping[Key, tuple[tuple[int, ...], np.dtype[Any]]], purpose: Hashable = None
+) -> tuple[SharedMemory, dict[Key, NDArray[Any]]]:
     """New memory for arrays of these shapes and types, and the arrays in it, each from a page on."""
     spots, end = {}, 0
     for key, (shape, dtype) in shapes.items():
         spots[key] = end, shape, dtype
         end += whole_pages(math.prod(shape) * dtype.itemsize)
-    memory = SharedMemory.create(end)
+    memory = SharedMemory.create(end, purpose)
     return memory, memory.arrays(spots)
 
 

@@ -403,6 +403,23 @@ def test_memory_of_another_is_mapped_and_locked_once_for_all_its_uses(kept):
     assert_same(sent, twice)
 
 
+def test_memory_of_the_same_purpose_comes_first_whatever_was_given_back_before(kept):
+    registrar, shapes = Registrar(), {0: ((1000,), np.dtype(np.float64))}
+    inodes = {}
+    for order in ("abc", "bca", "cab"):
+        held = {}
+        for purpose in order:
+            held[purpose], _ = shared_arrays(shapes, purpose)
+            held[purpose].locks(registrar).begin(held[purpose].bytes.ctypes.data + 8000, ())
+            assert inodes.setdefault(purpose, held[purpose].address.inode) == held[purpose].address.inode
+        while held:
+            held.popitem()
+        gc.collect()
+    assert len(set(inodes.values())) == 3
+    other, _ = shared_arrays(shapes, "d")
+    assert other.address.inode in inodes.values()
+
+
 def test_locked_memory_is_not_kept_where_there_is_little(kept):
     registrar, given = Registrar(), block(1)
     lock(registrar, given)

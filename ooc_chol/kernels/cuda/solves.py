@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, final
 
 import cupy as cp
@@ -23,48 +24,46 @@ _SCALARS = np.array([1.0, -1.0, 0.0, 0.5])
 _ONE, _MINUS_ONE, _ZERO, _HALF = (_SCALARS.ctypes.data + 8 * at for at in range(4))
 _THREADS = 256
 
-
 #: Right-hand sides up to which our own substitution is taken, one launch: alone it takes less time than cuBLAS's up to 1,024.
 _MOST_COLUMNS = 512
 #: Rows and columns of a block of right-hand sides that a thread block of substitution.cu solves for, and its threads.
 _ROWS, _COLUMNS, _SUBSTITUTING = 64, 16, 128
 #: Bytes of memory that its thread blocks share: two blocks of L, one of the solution, and reciprocals.
 _SHARED_BYTES = 8 * (2 * _ROWS * (_ROWS + 1) + _ROWS * _COLUMNS + _ROWS)
-#: By device and address of a stream.
-_COUNTERS: dict[tuple[int, int], Any] = {}
 
 
 @final
 class _Substitution:
-    """Substitution with a triangle for a few right-hand sides, in one launch."""
+    """Substitution with a triangle for a few right-hand sides, in one launch, on one device, which is current."""
 
-    def __init__(self) -> None:
-        function = load("substitution.cu", THREADS=_SUBSTITUTING).get_function("substitute")
+    def __init__(self, device: int) -> None:
+        function = load("substitution.cu", ROWS=_ROWS, COLUMNS=_COLUMNS, THREADS=_SUBSTITUTING).get_function("substitute")
         function.max_dynamic_shared_size_bytes = _SHARED_BYTES
         self._kernel = Kernel(function, "qqiiiq", (_SUBSTITUTING,), shared_bytes=_SHARED_BYTES)
-        self._device: int = cp.cuda.Device().id
-
-    @staticmethod
-    def fits() -> bool:
-        """Tell whether the current device has the memory that thread blocks share."""
-        most: int = cp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-        return most >= _SHARED_BYTES
+        self._device = device
+        self._counters: dict[int, Any] = {}  # by address of a stream; they outlive whatever still runs there
 
     def __call__(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         rows, columns = x_k.shape
         pointer, groups = cupy_stream(stream).ptr, -(-columns // _COLUMNS)
-        counters = _counters(self._device, pointer)
+        counters = self._counters_of(pointer)
         cp.cuda.runtime.memsetAsync(counters, 0, 4 * (1 + groups), pointer)
         arguments = l_kk.data.ptr, x_k.data.ptr, rows, columns, int(transposed), counters
         self._kernel(pointer, (groups * -(-rows // _ROWS), 1), *arguments)
 
+    def _counters_of(self, stream: int) -> int:
+        """Address of counters for a stream."""
+        if stream not in self._counters:
+            with no_capture(self._device):
+                self._counters[stream] = cp.empty(1 + _MOST_COLUMNS // _COLUMNS, np.uint32)
+        return int(self._counters[stream].data.ptr)
 
-def _counters(device: int, stream: int) -> int:
-    """Address of counters for a stream, which outlive whatever still runs there."""
-    if (device, stream) not in _COUNTERS:
-        with no_capture(device):
-            _COUNTERS[device, stream] = cp.empty(1 + _MOST_COLUMNS // _COLUMNS, np.uint32)
-    return int(_COUNTERS[device, stream].data.ptr)
+
+@cache
+def _substitution_on(device: int) -> _Substitution | None:
+    """Substitution on a device, which is current; None where thread blocks share too little memory there."""
+    most: int = cp.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"]
+    return _Substitution(device) if most >= _SHARED_BYTES else None
 
 
 @final
@@ -77,8 +76,7 @@ class CudaSolveKernels(AbstractSolveKernels):
     def __init__(self, blas: BlasHandle) -> None:
         self._blas = blas
         self._add_column_squares: Any = load("solves.cu").get_function("add_column_squares")
-
-        self._substitution = _Substitution() if _Substitution.fits() else None
+        self._substitution = _substitution_on(cp.cuda.Device().id)
 
     def lend(self, stream: AbstractStream, workspace: Tile) -> None:
         self._blas.lend(stream, int(workspace.data.ptr))

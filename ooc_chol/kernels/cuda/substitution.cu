@@ -4,8 +4,6 @@
 // before it as these become final, and then solves with its own triangle. Numbers are dealt out to thread blocks as they
 // begin to run, so that whoever waits does so for one that runs. The order of all sums depends on the shape alone.
 
-#define ROWS 64
-#define COLUMNS 16
 #define OF_WARP (COLUMNS / (THREADS / 32))
 #define PITCH (ROWS + 1) // of a block in shared memory: neighbours down a column lie in different banks
 

@@ -400,6 +400,20 @@ def clusters() -> Iterator[Quote]:
     for text, each in zip(("one, with two H200s", "two, with an H200 each"), others, strict=True):
         row = f"| 98,304 | {text} | {{}} s | {{}} s | [file](results/cluster/h200x2-98304.json) |"
         yield Quote("docs/cluster.md", row, (f"{each:.2f}", f"{one_process:.2f}"))
+    first = (
+        one(result("cluster/h200x2-98304")["lines"], workers=workers, is_counted=True)["first_seconds"] for workers in (1, 2)
+    )
+    yield Quote("docs/cluster.md", "At 98,304 first calls on two H200s take {} and {} s.", tuple(f"{each:.1f}" for each in first))
+    yield Quote("docs/cluster.md", "an H200 each reach [{}](#speed) of one process", (f"{one_process / others[-1]:.2f}",))
+    counted = [line for line in result("cluster/h200x2-131072")["lines"] if line.get("is_counted")]
+    figures = [f"{one(counted, workers=workers)['seconds']:.2f}" for workers in (1, 0)]
+    row = "| 131,072 | one, with two H200s | {} s | {} s | [file](results/cluster/h200x2-131072.json) |"
+    yield Quote("docs/cluster.md", row, tuple(figures))
+    ways = (result("cluster/h200x2-products")[way] for way in ("cluster", "one"))
+    taken = (seconds(median(each["seconds"] for each in calls)) for calls in ways)
+    yield Quote(
+        "docs/cluster.md", "an H200 each take it [{} s](results/cluster/h200x2-products.json), one process {}.", tuple(taken)
+    )
     counted = [line for line in result("cluster/h200x4-98304")["lines"] if line.get("is_counted")]
     figures = [f"{one(counted, workers=workers)['seconds']:.2f}" for workers in (2, 0)]
     row = "| 98,304 | two, with two H200s each | {} s | {} s | [file](results/cluster/h200x4-98304.json) |"

@@ -82,10 +82,16 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks eigen several --scales 25 --order degree --name h200x2 --force", 120),
         Command("benchmarks imputation_gpus two --name h200x2-2600x512x512 --force", 120),
         Command(
-            "benchmarks cluster_gpu --n 98304 --devices cuda:0,cuda:1 --engines residue --repeats 1 --seconds 100 "
+            "benchmarks cluster_gpu --n 98304 --devices cuda:0,cuda:1 --engines residue --repeats 2 --seconds 100 "
             "--name h200x2-98304 --force",
             110,
         ),
+        Command(
+            "benchmarks cluster_gpu --n 131072 --devices cuda:0,cuda:1 --workers 1 --engines residue --repeats 1 --seconds 60 "
+            "--name h200x2-131072 --force",
+            70,
+        ),
+        Command("benchmarks cluster_products --scale 25 --k 8 --devices cuda:0,cuda:1 --name h200x2-products --force", 60),
     ),
     4: (
         Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --name h200x4 --force", 700),

@@ -53,8 +53,8 @@ def digest(*parts: Any) -> str:
 
 
 def solved(call: Callable[..., Any], a: Any, client: Any) -> Outcome:
-    """Eigenpairs or singular triplets."""
-    found = call(a, 4, ncv=40, block=2, tol=1e-4, check=False, devices="host:0", client=client)
+    """Eigenpairs or singular triplets, by the defaults of a call."""
+    found = call(a, 4, devices="host:0", client=client)
     done = found.report.cluster
     return Outcome(digest(*found, found.residuals), 0.0 if done is None else done.repeated / done.products)
 

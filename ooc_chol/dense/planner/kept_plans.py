@@ -93,8 +93,8 @@ class KeptPlans:
         """A plan made for the same before, or None; where no budget ``is_told``, for about as much free memory that holds it."""
         if _is_rest(problem):
             return None
-        own, common = (_key_of(problem, options, offered, window=each, is_told=is_told) for each in _windows(problem, options))
-        for key in dict.fromkeys((own, common)):
+        for window in dict.fromkeys(_windows(problem, options)):
+            key = _key_of(problem, options, offered, window=window, is_told=is_told)
             with self._lock:
                 if (kept := self._plans.get(key)) is not None:
                     self._plans.move_to_end(key)
@@ -107,6 +107,7 @@ class KeptPlans:
             if problem.window is None:
                 return _for_norms_of(kept.plan, problem)
             if (plan := shifted_plan(kept.plan, problem)) is not kept.plan:
+                own = _key_of(problem, options, offered, window=problem.window, is_told=is_told)
                 self._keep(own, replace(kept, plan=plan))  # a task comes again, in the next call
             return plan
         return None

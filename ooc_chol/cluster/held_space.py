@@ -118,6 +118,7 @@ class Answer(NamedTuple):
     passes: int = 0
     found: dict[str, NDArray[np.float64]] | None = None
     rows: NDArray[Any] | None = None  #: Taken, where they go by Dask
+    taking_seconds: float = 0.0  #: What that took, once all before it was done
     residuals: NDArray[np.float64] | None = None
     figures: Figures | None = None
     is_missing: bool = False  #: Whether the worker holds no such part
@@ -213,17 +214,21 @@ class HeldSpace:
     def _asked(self, space: DeviceSpace, question: Question) -> Answer:
         """Answer a question."""
         found = rows = residuals = None
+        seconds = 0.0
         if question.reads:
             found = space.read()
             found = found if self._exchange is None or self._exchange.rank == 0 else None
         if (taking := question.taking) is not None:
             shape, whole = (len(space.rows), taking.columns), taking.into
             rows = np.empty(shape, taking.dtype) if whole is None else whole.opened()[space.rows.start : space.rows.stop]
+            space.wait()
+            since = time.perf_counter()
             space.take_rows(taking.panels, rows)
+            seconds = time.perf_counter() - since
             rows = rows if whole is None else None
         if question.residuals is not None:
             residuals = space.residuals(*question.residuals)
-        return Answer(space.passes, found, rows, residuals)
+        return Answer(space.passes, found, rows, seconds, residuals)
 
     def close(self) -> None:
         """Close devices, and let others know; a second call does nothing."""

@@ -27,8 +27,10 @@ from ooc_chol.sparse.order import inverse, rows_taken
 
 #: How many times what it takes to keep a restart must have passed since the last one, and the share of free memory that it takes.
 _KEEP_AFTER, _KEEP_SHARE = 10.0, 4
-#: Bytes in a second that a restart is taken to come here with, until one has.
-_KEEP_RATE = 5e8
+#: Bytes in a second that a restart is taken to come here with until one has: by messages, and in memory that workers map.
+_MESSAGE_RATE, _SHARED_RATE = 5e8, 2e9
+#: Seconds of a batch beside what it does.
+_BATCH_SECONDS = 0.01
 
 
 @final
@@ -50,7 +52,8 @@ class ClusterSpace(AbstractSpace, AbstractClosing):
         self._most = 0  # workers that were there
         self._early: EarlyArray | None = None
         self._early_memory: SharedMemory | None = None
-        self._kept_at, self._keep_rate = time.perf_counter(), _KEEP_RATE
+        self._kept_at = time.perf_counter()
+        self._keep_rate: float | None = None
         with workers.answering():
             plan = asked_anew(self._there).plan
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
@@ -142,22 +145,25 @@ class ClusterSpace(AbstractSpace, AbstractClosing):
         return answer.residuals
 
     def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-        found, _ = self._taken(panels, columns, np.dtype(dtype or np.float64))
+        found, _, _ = self._taken(panels, columns, np.dtype(dtype or np.float64))
         order = self._operator.matrix.order
         return found if order is None else rows_taken(found, inverse(order), found.dtype)
 
-    def _taken(self, panels: range, columns: int | None, dtype: np.dtype[Any]) -> tuple[NDArray[Any], SharedMemory | None]:
-        """Columns of panels as their rows are packed, and the memory that they lie in."""
+    def _taken(self, panels: range, columns: int | None, dtype: np.dtype[Any]) -> tuple[NDArray[Any], SharedMemory | None, float]:
+        """Columns of panels as their rows are packed, the memory that they lie in, and the seconds that bringing them took."""
         columns = len(panels) * self.block if columns is None else columns
         panels = panels[: -(-columns // self.block)]
         memory, found = self._room((self.n, columns), dtype)
         into = None if memory is None else SharedArray(memory.address, found.shape, dtype.str, range(columns))
+        since = time.perf_counter()
         answers = self._ask(Question(taking=Taking(panels, columns, dtype.str, into)))
         for rows, answer in answers.items():
             if answer.rows is not None:
                 found[rows.start : rows.stop] = answer.rows
         self._totals.returned_bytes += found.nbytes
-        return found, memory
+        seconds = time.perf_counter() - since  # with the way of messages, and with what had to be done before
+        by_message = any(answer.rows is not None for answer in answers.values())
+        return found, memory, seconds if by_message else max(answer.taking_seconds for answer in answers.values())
 
     def expect_to_take(self, columns: int, dtype: np.dtype[Any]) -> None:
         """Ask the system for the memory of what :meth:`take` will return, while devices other than the host compute."""
@@ -176,10 +182,11 @@ class ClusterSpace(AbstractSpace, AbstractClosing):
 
     def settled(self, panels: range) -> None:
         """Keep the first panels here where that takes a tenth of the time since the last ones: what was done before is over."""
-        nbytes, since = self.n * len(panels) * self.block * self.precision.storage.itemsize, time.perf_counter()
-        if since - self._kept_at < _KEEP_AFTER * nbytes / self._keep_rate or nbytes > free_host_bytes() // _KEEP_SHARE:
+        nbytes, since = self.n * len(panels) * self.block * self.precision.storage.itemsize, time.perf_counter() - self._kept_at
+        rate = self._keep_rate or (_SHARED_RATE if self._there().is_shared else _MESSAGE_RATE)
+        if since < _KEEP_AFTER * nbytes / rate or nbytes > free_host_bytes() // _KEEP_SHARE:
             return
-        found, memory = self._taken(panels, None, self.precision.storage)
+        found, memory, seconds = self._taken(panels, None, self.precision.storage)
         self._journal = []
         for number, panel in enumerate(panels):
             columns = range(number * self.block, (number + 1) * self.block)
@@ -187,7 +194,7 @@ class ClusterSpace(AbstractSpace, AbstractClosing):
             self._journal.append(("store", (panel,), {}))
         self._journal.append(("passes", (self._passes,), {}))
         self._kept_at = time.perf_counter()
-        self._keep_rate = nbytes / max(1e-3, self._kept_at - since)
+        self._keep_rate = nbytes / (seconds + _BATCH_SECONDS)
 
     # batches
 

@@ -164,7 +164,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         with self._working(f"take {_text(panels)}"):
             self._orthogonalizer.is_measured = False
             self._group.on_each(lambda each: each.take_panels(panels, out[each.rows.start - start : each.rows.stop - start]))
-            self._wait()
+            self.wait()
 
     def expect_to_take(self, columns: int, dtype: np.dtype[Any]) -> None:
         """Ask the system for the memory of what :meth:`take` will return, while devices other than the host compute."""
@@ -329,7 +329,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         if len(numbers):
             with first.device.current():
                 first.take(first.log(0, len(numbers) // self.block).reshape(-1, 1), numbers)
-        self._wait()
+        self.wait()
         self._done |= self._log.read(numbers)
 
     # certificates
@@ -359,7 +359,7 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             first = self._group.devices[0]
             with first.device.current():
                 first.take(first.norms[: len(found)], found)
-            self._wait()
+            self.wait()
         norms = found.reshape(-1, 3, wide, wide).diagonal(axis1=2, axis2=3)
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(norms[:, 1] > 0, np.sqrt(norms[:, 0]) / np.sqrt(norms[:, 1]), np.inf)
@@ -444,8 +444,8 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             ended = [each.tell(label, since) for each, since in zip(self._group.all(), begun, strict=True)]
             self._seconds.pending.append(("panels", begun[:1], ended[:1]))
 
-    def _wait(self) -> None:
-        """Until all that was enqueued is done, but for copies of blocks; raise what went wrong."""
+    def wait(self) -> None:
+        """Wait until all that was enqueued is done, but for copies of blocks; raise what went wrong."""
         since = time.perf_counter()
         for each in self._group.all():
             finish(each.device, [each.computing])

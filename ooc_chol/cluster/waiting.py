@@ -17,8 +17,9 @@ _Result = TypeVar("_Result")
 #: Seconds between two looks at the workers while nothing ends, and seconds without any task that runs until that is an error:
 #: Dask spills and frees memory meanwhile where it can.
 LOOK_SECONDS, STALLED_SECONDS = 2.0, 20.0
-#: Seconds after which tasks that no worker is given are submitted anew, once for the workers that are there: Dask remembers
-#: workers that have gone as the only ones of tasks that became ready while there was none.
+#: Seconds after which the scheduler is asked to give out what it gives to no worker, and where that does not help tasks are
+#: submitted anew, once for the workers that are there: Dask remembers workers that have gone as the only ones of tasks that
+#: became ready while there was none.
 FORGOTTEN_SECONDS = 4.0
 #: States of a task in which its worker does something for it.
 _AT_WORK = ("executing", "long-running", "flight")
@@ -75,6 +76,8 @@ class StallWatch:
                 f"the cluster has no worker any more, and none came in {WAIT_SECONDS:.0f} seconds",
                 "look at what ended them, most often memory; start workers and call again",
             )
+        elif workers and not paused and now - self._moved >= FORGOTTEN_SECONDS and _given_out(self._client):
+            self._moved = now
         elif self._submit_anew and workers and not paused and self._tried_with != set(workers):
             if now - self._moved >= FORGOTTEN_SECONDS:
                 self._tried_with = set(workers)
@@ -100,6 +103,21 @@ class StallWatch:
         if paused:
             return any(map(_is_at_work, workers.values()))
         return bool(workers) and any(self._client.processing().values())
+
+
+def _given_out(client: Any) -> bool:
+    """Let the scheduler give to any worker what it keeps for some that have gone; tells whether it gave out anything."""
+    try:
+        return bool(client.run_on_scheduler(_give_out))
+    except Exception:  # of a scheduler that takes no functions, that has not this package, or whose version knows no such step
+        return False
+
+
+def _give_out(dask_scheduler: Any) -> int:
+    """Give out tasks that may go to others than the workers named for them; how many that were."""
+    waiting = [task for task in dask_scheduler.unrunnable if task.loose_restrictions]
+    dask_scheduler.transitions({task.key: "processing" for task in waiting}, stimulus_id=f"ooc-chol-{time.time()}")
+    return sum(task.state == "processing" for task in waiting)
 
 
 def ended(

@@ -168,6 +168,21 @@ def test_all_that_has_not_ended_may_be_submitted_anew_at_any_moment(client, bits
         assert anew and factor.report.tasks == factor.report.plan.n_tasks
 
 
+def test_what_all_workers_had_is_made_again_where_it_is_asked_for(client, bits, monkeypatch):
+    """Dask keeps what was lost with them for them alone."""
+    monkeypatch.setattr(waiting, "FORGOTTEN_SECONDS", 0.5)
+    a = np.empty((N, N))
+    near_one(range(N), range(N), a, None)
+    client.wait_for_workers(2, timeout=AGAIN_SECONDS)
+    with oc.cholesky(a, tile_size=NB, client=client) as factor:
+        kill(client, 2)
+        assert np.array_equal(np.asarray(factor), bits({}))
+        client.wait_for_workers(2, timeout=AGAIN_SECONDS)
+        kill(client, 2)
+        x = factor.solve(np.ones(N))
+    assert np.allclose(a @ x, 1.0)
+
+
 class _Forgetful:
     """A client whose workers have nothing to do."""
 
@@ -178,6 +193,9 @@ class _Forgetful:
 
     def processing(self) -> dict[str, list[str]]:
         return {"one": [], "two": []}
+
+    def run_on_scheduler(self, function: object) -> int:
+        return 0
 
 
 def test_tasks_that_no_worker_is_given_are_submitted_anew_once_and_then_an_error(monkeypatch):

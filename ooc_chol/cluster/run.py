@@ -60,7 +60,6 @@ class BlockRun:
         self.seconds = 0.0
         self._ahead = max(COLUMNS_AHEAD * job.blocks.n_blocks, TASKS_OF_A_WORKER * len(job.placing.workers))
         self._waiting = deque(place for place in job.blocks.places() if place not in job.done and place not in job.given)
-        self._placing = job.placing
         self._places: dict[str, BlockPlace] = {}
         self._of_a: dict[BlockPlace, Any] = {}
         self._common: tuple[Any, Any] = (None, None)
@@ -77,9 +76,7 @@ class BlockRun:
                 self._share_run()
                 running = distributed_package().as_completed(raise_errors=False)
                 self._submit(running)
-                for future in ended(running, job.client, lambda: self._told_within(began), lambda: self._submit_anew(running)):
-                    if self.futures[self._places[future.key]] is not future:
-                        continue  # another has taken its place
+                for future in ended(running, job.client, lambda: self._told_within(began)):
                     if future.status in AGAIN:
                         running.add(future)
                         continue
@@ -157,38 +154,24 @@ class BlockRun:
         batch = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
         if not batch:
             return
-        self._submit_all(batch, running)
-
-    def _submit_all(self, places: Sequence[BlockPlace], running: Any) -> None:
-        """Submit the tasks of some blocks, each behind those that it needs."""
-        of_a = self._job.matrix.blocks(self._job.client, places, self._placing)
-        for place in places:
+        of_a = self._job.matrix.blocks(self._job.client, batch, self._job.placing)
+        for place in batch:
             self._of_a[place] = of_a.get(place)
             future = self.futures[place] = self._task(place, of_a.get(place))
             self._places[future.key] = place
             running.add(future)
 
-    def _submit_anew(self, running: Any) -> None:
-        """Submit all that Dask has and that has not ended once more, for the workers that are there now."""
-        client, placing = self._job.client, self._placing
-        workers = tuple(client.nthreads())
-        self._placing = Placing.of(self._job.blocks, workers, placing.resources, placing.retries)
-        own = {place: future for place, future in self.futures.items() if future.key in self._places}
-        late = {place: future for place, future in own.items() if future.status not in ("finished", "error")}
-        self._submit_all(list(late), running)
-        client.cancel(list(late.values()), force=True)
-
     def _task(self, place: BlockPlace, a: Any) -> Any:
         """Submit the task of one block."""
         job, (run, diagonal) = self._job, self._common
         needed = list(needed_blocks(place, in_order=job.run.store is not None))
-        if (coming := self._placing.coming(place) if job.run.keeps_tiles else None) is not None:
+        if (coming := job.placing.coming(place) if job.run.keeps_tiles else None) is not None:
             needed += [BlockPlace(coming.column, q) for q in range(place.column)]
         given = [self.futures[each] for each in needed if each in self.futures]
         key = f"block-{uuid4().hex[:12]}-{place.row}-{place.column}"
         later = None if coming is None else job.blocks.window(coming)
         arguments = (run, job.blocks.window(place), given, a, diagonal, self.events.topic, later)
-        return job.client.submit(block_task, *arguments, key=key, pure=False, **self._placing.hints(place))
+        return job.client.submit(block_task, *arguments, key=key, pure=False, **job.placing.hints(place))
 
     def _settle(self, place: BlockPlace, future: Any) -> None:
         """Take note of a task that has ended; raise what ends the run."""

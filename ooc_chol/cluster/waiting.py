@@ -17,9 +17,8 @@ _Result = TypeVar("_Result")
 #: Seconds between two looks at the workers while nothing ends, and seconds without any task that runs until that is an error:
 #: Dask spills and frees memory meanwhile where it can.
 LOOK_SECONDS, STALLED_SECONDS = 2.0, 20.0
-#: Seconds after which the scheduler is asked to give out what it gives to no worker, and where that does not help tasks are
-#: submitted anew, once for the workers that are there: Dask remembers workers that have gone as the only ones of tasks that
-#: became ready while there was none.
+#: Seconds after which the scheduler is told to give out what it gives to no worker: Dask remembers workers that have gone as the
+#: only ones of tasks that became ready while there was none.
 FORGOTTEN_SECONDS = 4.0
 #: States of a task in which its worker does something for it.
 _AT_WORK = ("executing", "long-running", "flight")
@@ -36,18 +35,10 @@ class WorkersLeftError(ClusterError):
 
 @final
 class StallWatch:
-    """Raises where tasks cannot run, unless ``submit_anew`` helps; tasks ``in_step`` where one of them cannot."""
+    """Raises where tasks cannot run; tasks ``in_step`` where one of them cannot."""
 
-    def __init__(
-        self,
-        client: Any,
-        asked: Collection[str] = (),
-        submit_anew: Callable[[], object] | None = None,
-        *,
-        in_step: bool = False,
-    ) -> None:
-        self._client, self._asked, self._submit_anew, self._in_step = client, asked, submit_anew, in_step
-        self._tried_with: set[str] = set()
+    def __init__(self, client: Any, asked: Collection[str] = (), *, in_step: bool = False) -> None:
+        self._client, self._asked, self._in_step = client, asked, in_step
         self.went_on()
 
     def went_on(self) -> None:
@@ -78,11 +69,6 @@ class StallWatch:
             )
         elif workers and not paused and now - self._moved >= FORGOTTEN_SECONDS and _given_out(self._client):
             self._moved = now
-        elif self._submit_anew and workers and not paused and self._tried_with != set(workers):
-            if now - self._moved >= FORGOTTEN_SECONDS:
-                self._tried_with = set(workers)
-                self._submit_anew()
-                self._moved = now
         elif workers and not paused and now - self._moved >= STALLED_SECONDS:
             raise ClusterError(
                 f"Dask gives none of what is left to do to any of {len(workers)} workers",
@@ -124,13 +110,9 @@ def ended(
     running: Any,
     client: Any,
     meanwhile: Callable[[], object] | None = None,
-    submit_anew: Callable[[], object] | None = None,
 ) -> Iterator[Any]:
-    """The futures of a ``distributed.as_completed`` as they end; more may be added, and ``meanwhile`` is called now and then.
-
-    ``submit_anew`` is called where workers have come to tasks that Dask gives to none of them.
-    """
-    watch = StallWatch(client, submit_anew=submit_anew)
+    """The futures of a ``distributed.as_completed`` as they end; more may be added, and ``meanwhile`` is called now and then."""
+    watch = StallWatch(client)
     while not running.is_empty():
         with running.thread_condition:
             # What ends is put in the queue first, and told of under this lock: none is missed.

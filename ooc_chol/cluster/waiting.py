@@ -100,8 +100,13 @@ def _given_out(client: Any) -> bool:
 
 
 def _give_out(dask_scheduler: Any) -> int:
-    """Give out tasks that may go to others than the workers named for them; how many that were."""
-    waiting = [task for task in dask_scheduler.unrunnable if task.loose_restrictions]
+    """Give out tasks that may go to others than the workers named for them, unless a worker lacks what they take; how many."""
+
+    def may_go(task: Any) -> bool:
+        taken = (task.resource_restrictions or {}).items()
+        return all(worker.resources.get(name, 0) >= count for worker in dask_scheduler.running for name, count in taken)
+
+    waiting = [task for task in dask_scheduler.unrunnable if task.loose_restrictions and may_go(task)]
     dask_scheduler.transitions({task.key: "processing" for task in waiting}, stimulus_id=f"ooc-chol-{time.time()}")
     return sum(task.state == "processing" for task in waiting)
 

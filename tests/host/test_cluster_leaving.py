@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -192,6 +193,23 @@ def test_tasks_that_no_worker_is_given_are_given_out_and_then_an_error(monkeypat
             watch.look()
             time.sleep(0.005)
     assert not client.left and time.monotonic() - began >= 2 * 0.02 + 0.05
+
+
+def test_what_takes_what_a_worker_lacks_is_given_to_none():
+    def task(key: str, loose: bool, taken: dict[str, float] | None) -> SimpleNamespace:
+        return SimpleNamespace(key=key, loose_restrictions=loose, resource_restrictions=taken, state="no-worker")
+
+    tasks = [task("any", True, None), task("theirs", False, None), task("gpu", True, {"GPU": 1}), task("disk", True, {"disk": 2})]
+    told: dict[str, str] = {}
+
+    def transitions(recommended: dict[str, str], stimulus_id: str) -> None:
+        told.update(recommended)
+        for each in tasks:
+            each.state = recommended.get(each.key, each.state)
+
+    workers = [SimpleNamespace(resources=each) for each in ({"GPU": 1.0, "disk": 2.0}, {"GPU": 2.0})]
+    assert waiting._give_out(SimpleNamespace(unrunnable=tasks, running=workers, transitions=transitions)) == 2
+    assert told == {"any": "processing", "gpu": "processing"}
 
 
 def test_rates_of_workers_that_left_are_asked_for_no_longer(client, monkeypatch):

@@ -12,9 +12,10 @@ import ooc_chol as oc
 from tests.builders import device_solver, factor_over, open_device
 from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves
 from tests.host.stored_factors import MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
+from tests.host.typed import matrix
 from tests.inside.bench import CovarianceProblem
-from tests.inside.dense import LocalPlace, solve
-from tests.inside.precision import FORMATS
+from tests.inside.dense import MOST_IN_BATCHES, LocalPlace, device_sweeps, solve
+from tests.inside.precision import FORMATS, TYPES
 from tests.inside.runtime import Pass
 from tests.inside.tasks import TileGrid
 from tests.tolerances import gamma
@@ -117,6 +118,65 @@ def test_substitutions_in_many_streams_of_a_busy_gpu_end_with_the_same_bits():
         del kept  # until then
         first = xs[0].get().tobytes()
         assert all(x.get().tobytes() == first for x in xs)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_with_tiles_of_a_row_and_their_sums(dtype, transposed):
+    import cupy as cp
+
+    rng, (count, rows, nb) = np.random.default_rng(0), (5, 70, 96)
+
+    def numbers(*shape):
+        entries = rng.standard_normal((2, *shape))
+        return (entries[0] + 1j * entries[1] if dtype.startswith("c") else entries[0]).astype(dtype)
+
+    apart = numbers(count, rows * nb + 32)  # tiles of a row begin at pages
+    tiles = apart[:, : rows * nb].reshape(count, rows, nb)
+    with closing(open_device(DEVICE, fmt=TYPES[dtype])) as device, device.current():
+        device.allocate(1, np.dtype(dtype).itemsize * nb * nb, nb)
+        kernels, stream = device.kernels.create_solves(), device.create_stream("solves")
+        on_gpu = cp.asarray(apart)[:, : rows * nb].reshape(count, rows, nb)
+        for m in (1, 2, 17, 66):
+            x = numbers(rows, m) if transposed else numbers(count, nb, m)
+            shape = (count, nb if transposed else rows, m)
+            given = cp.broadcast_to(cp.asarray(x), (count, rows, m)) if transposed else cp.asarray(x)
+            out = cp.full(shape, np.nan, dtype)
+            targets = numbers(3, *shape[1:]), numbers(2 * 3, *shape[1:])
+            one, every_other = map(cp.asarray, targets)
+            cp.cuda.Device().synchronize()
+            kernels.multiply_each(stream, out, on_gpu, given, transposed=transposed)
+            kernels.subtract_products(stream, one[:1], out[None])
+            kernels.subtract_products(stream, every_other[::2], out[1:4, None])
+            stream.synchronize()
+            exact = np.matmul(tiles.conj().swapaxes(1, 2) if transposed else tiles, x)
+            sizes = np.matmul(np.abs(tiles.swapaxes(1, 2) if transposed else tiles), np.abs(x))
+            bound = 4 * rows * np.finfo(dtype).eps * sizes
+            found = out.get()
+            assert np.all(np.abs(found - exact) <= bound)
+            for product in found:  # one after the other
+                targets[0][0] -= product
+            targets[1][::2] -= found[1:4]
+            assert np.array_equal(one.get(), targets[0]) and np.array_equal(every_other.get(), targets[1])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
+def test_an_l_on_a_gpu_solves_by_batches_of_tiles(dtype, monkeypatch):
+    n = 4000
+    options = {"devices": DEVICE, "tile_size": 256, "memory_budget": "700 MiB", "store": "device", "dtype": dtype}
+    with oc.cholesky(matrix("exponential", n, dtype), **options) as here:
+        for columns in (1, 66, MOST_IN_BATCHES, MOST_IN_BATCHES + 1):
+            b = np.random.default_rng(0).standard_normal((n, columns)).astype(dtype)
+            plain = here.half_solve(b), here.half_solve(b, transposed=True)
+            with monkeypatch.context() as changed:
+                changed.setattr(device_sweeps, "TEAM_BYTES", 0)
+                by_batches = here.half_solve(b), here.half_solve(b, transposed=True)
+                again = here.half_solve(b), here.half_solve(b, transposed=True)
+            for one, two, three in zip(plain, by_batches, again, strict=True):
+                assert two.tobytes() == three.tobytes()
+                if columns > MOST_IN_BATCHES:
+                    assert one.tobytes() == two.tobytes()
+                np.testing.assert_allclose(two, one, atol=1e5 * np.finfo(dtype).eps * np.abs(one).max())
 
 
 def test_a_factor_made_on_a_gpu_solves_there_as_on_the_host():

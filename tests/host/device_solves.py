@@ -26,6 +26,7 @@ from tests.inside.dense import (
     multiply_on,
     solve,
     solve_there_and_back,
+    team_sweeps,
     tile_order,
     trace_sums,
 )
@@ -52,16 +53,42 @@ class PlacedStore(DealtStore):
     devices = ("host:0",)
 
 
+class RowStore(DealtStore):
+    """A store whose devices find the tiles of a row in one array, between numbers that nobody may read."""
+
+    def row_on(self, device, i):
+        if self.tile_on(device, (i, i)) is None:
+            return None
+        rows, columns = self.grid.shape(i, 0)
+        row = np.full((i, rows * columns + 5), np.nan)
+        for j in range(i):
+            row[j, : rows * columns] = self.view((i, j)).ravel()
+        return row[:, : rows * columns].reshape(i, rows, columns)
+
+
+class PlacedRowStore(RowStore):
+    """Such a store on one device."""
+
+    devices = ("host:0",)
+
+
 #: Where solves on devices find L.
-PLACES = STORES | {"dealt": lambda grid, folder: DealtStore(grid), "placed": lambda grid, folder: PlacedStore(grid)}
+PLACES = STORES | {
+    "dealt": lambda grid, folder: DealtStore(grid),
+    "placed": lambda grid, folder: PlacedStore(grid),
+    "dealt rows": lambda grid, folder: RowStore(grid),
+    "placed rows": lambda grid, folder: PlacedRowStore(grid),
+}
 
 #: Orders, tile orders and columns that fit beside the tiles in transit; ragged last tiles and one tile among them.
 SHAPES = [(200, 32, 200), (200, 32, 7), (45, 64, 45), (1, 8, 1), (130, 64, 50), (200, 16, 20)]
 
 
 def share_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let several devices share solves and sums of any size, in small blocks of columns."""
+    """Let several devices share solves and sums of any size, in small blocks of columns and batches of few tiles."""
     monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
+    for module in (device_sweeps, team_sweeps):
+        monkeypatch.setattr(module, "BATCH", 3)
     for name, columns in (("_LEAST_COLUMNS", 4), ("_MOST_COLUMNS", 16), ("_ALIGNED", 2)):
         monkeypatch.setattr(trace_sums, name, columns)
 
@@ -242,6 +269,8 @@ def check_team(devices: Sequence[str], kind: str, shape: tuple[int, int, int], f
     joint, derivative = symmetric_source(symmetric(n + 50, 1)), [symmetric_source(symmetric(n, 2))]
     with closing(store):
         budget = budget_for(devices[0], store, columns + 8) + 8 * 3 * 50  # sums of the border
+        if "rows" in kind:
+            budget += 4 * 8 * 3 * nb * (columns + 8)  # batches of products, so that as many columns fit
         for kept in (0, 3):
             team = tuple(device_solver(name, budget + kept * whole_pages(8 * nb * nb)) for name in devices)
             answers = []

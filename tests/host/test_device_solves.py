@@ -40,6 +40,7 @@ from tests.inside.dense import (
     solve_there_and_back,
 )
 from tests.inside.dense import symmetric as symmetric_products
+from tests.inside.interfaces import AbstractDevice
 from tests.inside.process import team
 from tests.inside.runtime import Pass
 from tests.tolerances import gamma, product_bound
@@ -68,38 +69,50 @@ def test_sums_over_half_solves_on_a_device(kind, shape, tmp_path, small_teams):
     check_half_solve_sums(DEVICE, kind, shape, tmp_path)
 
 
-@pytest.mark.parametrize(("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file", "dealt"]))
+@pytest.mark.parametrize(("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file", "dealt", "dealt rows", "placed rows"]))
 def test_several_devices_solve_to_the_bits_of_one(kind, count, shape, tmp_path, small_teams):
     check_team([f"host:{number}" for number in range(count)], kind, shape, tmp_path)
 
 
+def test_devices_that_do_not_reach_each_other_solve_to_the_bits_of_one(tmp_path, monkeypatch, small_teams):
+    monkeypatch.setattr(AbstractDevice, "reaches", lambda self, other: False)
+    check_team(["host:0", "host:1"], "dealt rows", SHAPES[0], tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["placed", "placed rows"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_streams_of_one_device_solve_to_the_bits_of_one(shape, tmp_path, monkeypatch):
+def test_streams_of_one_device_solve_to_the_bits_of_one(shape, kind, tmp_path, monkeypatch, small_teams):
     n, nb, columns = shape
-    _, store = stored("placed", n, nb, tmp_path)
-    solver, b, answers = device_solver(DEVICE, budget_for(DEVICE, store, columns + 8)), np.ones((n, columns + 3)), []
+    _, store = stored(kind, n, nb, tmp_path)
+    nt, budget = store.grid.nt, budget_for(DEVICE, store, columns + 8)
+    beside = set(range(nt - 2))  # urgent products: what takes its turn with others
+    if kind == "placed rows":
+        budget += 6 * 8 * 3 * nb * (columns + 8)  # three products for each stream
+        beside = {*range(4, nt), *range((nt - 2) // 3)}  # rows of L with more than three tiles; batches that are not the last
+    solver, b, answers = device_solver(DEVICE, budget), np.ones((n, columns + 3)), []
     for least_bytes, streams in ((1 << 40, 1), (0, 4)):
         monkeypatch.setattr(device_sweeps, "TEAM_BYTES", least_bytes)
         both, half, back, run = b.copy(), b[:, :1].copy(), b[:, : min(4, columns)].copy(), Pass("", is_traced=True)
         solve(solver, store, both, transposed=(False, True), run=run)
         solve_there_and_back(solver, store, half, back, Pass(""))
         used = {record.stream for record in run.tracks[0].records(0) if record.kind == "compute"}
-        assert len(used) == (1 if streams == 1 else 1 + min(streams, max(0, store.grid.nt - 2)))  # an urgent one beside
+        assert len(used) == (1 if streams == 1 else 1 + len({turn % streams for turn in beside}))  # an urgent one beside
         answers.append((both, half, back))
     for one, other in zip(*answers, strict=True):
         assert np.array_equal(one, other)
 
 
-def test_a_forward_solve_copies_no_tile_of_an_l_that_lies_on_the_devices(tmp_path, small_teams):
-    _, store = stored("dealt", 200, 16, tmp_path)
-    team = tuple(device_solver(name, budget_for(name, store, 8)) for name in store.devices)
+@pytest.mark.parametrize("kind", ["dealt", "dealt rows"])
+def test_solves_copy_no_tile_that_lies_where_it_is_used(kind, tmp_path, small_teams):
+    _, store = stored(kind, 200, 16, tmp_path)
+    team = tuple(device_solver(name, budget_for(name, store, 8 if kind == "dealt" else 80)) for name in store.devices)
     fetched = []
     for system in (False, True):
         run = Pass("", is_traced=True)
         solve(replace(team[0], team=team), store, np.ones((200, 3)), transposed=(system,), run=run)
         fetched.append([record for track in run.tracks for record in track.records(0) if record.kind == "fetch"])
     elsewhere = [(i, k) for i, k in store.grid.tiles() if i // 2 % 2 != k // 2 % 2]
-    assert not fetched[0] and len(fetched[1]) == len(elsewhere)
+    assert not fetched[0] and len(fetched[1]) == (len(elsewhere) if kind == "dealt" else 0)
 
 
 def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(tmp_path, small_teams):

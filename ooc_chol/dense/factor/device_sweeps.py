@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, whole_pages
-from ooc_chol.dense.factor.sweeps import NOTHING, AbstractTeamSolver, AbstractTeamSweeps, Needs, PanelSums, Part
+from ooc_chol.dense.factor.sweeps import BATCH, NOTHING, AbstractTeamSolver, AbstractTeamSweeps, Needs, PanelSums, Part
 from ooc_chol.dense.passes import COMPUTES, COPIES, track_of_l
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
@@ -69,6 +70,7 @@ class _Room(NamedTuple):
 
     entries: Tile
     scratch: tuple[Tile, ...]
+    batches: dict[int, list[Tile]]  #: By the number of a stream: what it has room for of products
     kernels: AbstractSolveKernels  #: Made once the device has memory: they need its workspace
     scan: BlockScan[TileIndex]  #: Of tiles of L
 
@@ -132,11 +134,12 @@ class DeviceSweeps(AbstractTeamSweeps):
         self.grid, self.block_rows, self.device = store.grid, store.grid.size(0), device.name
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums, self._checks = needs.arrays, needs.sums, needs.checks
-        self._most_streams = needs.streams
+        self._most_streams, self._batches = needs.streams, needs.batches
         self._streams = ScanStreams.of(device, COMPUTES, COPIES)
         self._stream = self._streams.computing  # of what is enqueued now
         self._turn = self._stream, COMPUTES  # with its name in a trace
-        self._turns = [self._turn]
+        self._turns, self._number = [self._turn], 0
+        self._in_rows: dict[int, Tile | None] = {}
         self._urgent: tuple[AbstractStream, str] | None = None
         self._beside: AbstractStream | None = None
         # which tile is kept first, second, and so on; the last in stored order where none is given
@@ -149,7 +152,19 @@ class DeviceSweeps(AbstractTeamSweeps):
         n, made = self.grid.n, self.grid.size(0) if self._sums is not None or self._checks else 0
         size = self._store.fmt.itemsize
         others = sum(array.nbytes for array in self._arrays) + size * sum(map(np.prod, self._scratch_shapes(0)))
-        return columns_that_fit(self._device, self._store, self._budget_bytes, column_bytes=size * (n + made), others=int(others))
+        of_batches = self._least_streams * self._batches * self._batch_entries
+        column_bytes = size * (n + made + of_batches)
+        return columns_that_fit(self._device, self._store, self._budget_bytes, column_bytes=column_bytes, others=int(others))
+
+    @property
+    def _least_streams(self) -> int:
+        """Streams that there are whatever the budget."""
+        return 1 if self._most_streams == 1 else 2
+
+    @property
+    def _batch_entries(self) -> int:
+        """Entries of a batch of products for each column."""
+        return BATCH * self.grid.size(0)
 
     def _scratch_shapes(self, columns: int) -> list[tuple[int, ...]]:
         """Arrays for sums over a panel of so many columns: a block of a matrix, a vector, and results of all blocks.
@@ -166,8 +181,9 @@ class DeviceSweeps(AbstractTeamSweeps):
     def allocate(self, columns: int) -> tuple[Tile, ...]:
         """Allocate all of the device's memory; arrays without entries stay where they are."""
         grid, narrow = self.grid, largest_narrow_bytes(self._store)
-        scratch = self._scratch_shapes(columns)
-        shapes = [(grid.n * columns,), *scratch, *(array.shape for array in self._arrays if array.size)]
+        scratch, batch = self._scratch_shapes(columns), (self._batch_entries * columns,)
+        least = [batch] * (self._least_streams * self._batches)
+        shapes = [(grid.n * columns,), *scratch, *(array.shape for array in self._arrays if array.size), *least]
         specs = [spec for shape in shapes for spec in vector_arrays(shape, 1, self._store.fmt)]
         fixed = _needed_bytes(self._device, self._store) + sum(spec.nbytes for spec in specs)
         if fixed > self._budget_bytes:
@@ -175,16 +191,17 @@ class DeviceSweeps(AbstractTeamSweeps):
             raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
         nbytes = slot_bytes_of(grid, self._store.fmt)
         wanted = grid.n_tiles if self._ranks is None else len(self._ranks)
-        lent = self._workspaces(self._budget_bytes - fixed)
+        lent = self._workspaces(self._budget_bytes - fixed, batch)
         n_held = min(wanted, (self._budget_bytes - fixed - sum(spec.nbytes for spec in lent)) // nbytes)
         specs += lent
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
-        entries, *others = arena.arrays[: len(specs) - len(lent)]
+        arrays, more = arena.arrays[: len(specs) - len(lent)], arena.arrays[len(specs) - len(lent) :]
+        (entries, *others), least_batches = arrays[: len(arrays) - len(least)], arrays[len(arrays) - len(least) :]
         tiles_of_l = _Tiles(self._device, self._store, arena, self._ranks)
         scan = BlockScan(self._device, tiles_of_l, slots=IN_TRANSIT, streams=self._streams, track=self._track)
-        self._room = _Room(entries, tuple(others[: len(scratch)]), self._device.kernels.create_solves(), scan)
-        self._add_streams(arena.arrays[len(specs) - len(lent) :])
+        self._room = _Room(entries, tuple(others[: len(scratch)]), {}, self._device.kernels.create_solves(), scan)
+        self._add_streams(more, least_batches)
         there = iter(others[len(scratch) :])
         tiles = tuple(next(there) if array.size else array for array in self._arrays)
         for array, tile in zip(self._arrays, tiles, strict=True):
@@ -192,21 +209,28 @@ class DeviceSweeps(AbstractTeamSweeps):
                 copy_columns_in(self._device, self._stream, array, tile, slot_bytes=nbytes)
         return tiles
 
-    def _workspaces(self, spare_bytes: int) -> list[ArraySpec]:
-        """Workspaces for streams beside the first and the urgent one, which the kernels have some for: as there is room."""
-        nbytes, count = kind_of(self.device).product_workspace_bytes, self._most_streams - 1
-        fitting = count if nbytes == 0 else min(count, spare_bytes // whole_pages(nbytes))
-        return [*vector_arrays((nbytes // 8,), fitting)]
+    def _workspaces(self, spare_bytes: int, batch: tuple[int, ...]) -> list[ArraySpec]:
+        """For streams beside the first and the urgent one, as there is room: a workspace, which the kernels have for those two.
 
-    def _add_streams(self, workspaces: Sequence[Tile]) -> None:
-        """More streams that compute, with workspaces that are lent, and an urgent one."""
+        Behind it what it has room for of products.
+        """
+        count, workspace = self._most_streams - 1, vector_arrays((kind_of(self.device).product_workspace_bytes // 8,), 1)
+        each = [*workspace, *vector_arrays(batch, self._batches, self._store.fmt)]
+        nbytes = sum(whole_pages(spec.nbytes) for spec in each)
+        return each * (count if nbytes == 0 else min(count, spare_bytes // nbytes))
+
+    def _add_streams(self, lent: Sequence[Tile], batches: Sequence[Tile]) -> None:
+        """More streams that compute, with what is lent to them, and an urgent one."""
+        room, step = self._allocated.batches, 1 + self._batches
+        for number, first in enumerate(range(0, len(lent), step), 1):
+            name = f"{COMPUTES} {number}"
+            self._turns.append((self._device.create_stream(name), name))
+            self._kernels.lend(self._turns[-1][0], lent[first])
+            room[number] = [*lent[first + 1 : first + step]]
+        room[0], room[len(self._turns)] = [*batches[: self._batches]], [*batches[self._batches :]]
         if self._most_streams > 1:
             name = f"{COMPUTES} urgent"
             self._urgent = self._device.create_stream(name, is_urgent=True), name
-        for number, workspace in enumerate(workspaces, 1):
-            name = f"{COMPUTES} {number}"
-            self._turns.append((self._device.create_stream(name), name))
-            self._kernels.lend(self._turns[-1][0], workspace)
 
     def close(self) -> None:
         """Let go of the device's memory, which would outlive it in the traceback of an error."""
@@ -277,18 +301,17 @@ class DeviceSweeps(AbstractTeamSweeps):
         copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes_of(self.grid, self._store.fmt))
 
     def turn_to(self, number: int) -> int:
-        number %= len(self._turns)
-        self._turn = self._turns[number]
+        self._number = number % len(self._turns)
+        self._turn = self._turns[self._number]
         self._stream = self._turn[0]
-        return number
+        return self._number
 
     def hurry(self) -> int:
-        if self._urgent is None:
-            return self._turns.index(self._turn)
-        self._urgent[0].wait(self._stream.record())
-        self._turn = self._urgent
-        self._stream = self._turn[0]
-        return len(self._turns)
+        if self._urgent is not None:
+            self._urgent[0].wait(self._stream.record())
+            self._turn, self._number = self._urgent, len(self._turns)
+            self._stream = self._turn[0]
+        return self._number
 
     def wait(self, event: AbstractEvent) -> None:
         self._stream.wait(event)
@@ -298,6 +321,46 @@ class DeviceSweeps(AbstractTeamSweeps):
 
     def copy(self, source: Tile, part: Tile) -> None:
         self._device.copy_between(self._stream, source, part)
+
+    # products of several tiles
+
+    def has_row(self, i: int) -> bool:
+        return self._batches > 0 and self._row(i) is not None
+
+    def _row(self, i: int) -> Tile | None:
+        if i not in self._in_rows:
+            self._in_rows[i] = self._store.row_on(self.device, i)
+        return self._in_rows[i]
+
+    def multiply_each(self, i: int, tiles: range, x: Tile, *, transposed: bool) -> Tile:
+        row = self._row(i)
+        assert row is not None  # has_row said so
+        l_ij = row[tiles.start : tiles.stop]
+        out = self._batch(0, (len(tiles), l_ij.shape[2 if transposed else 1], x.shape[-1]))
+        factors = x if x.ndim == out.ndim else np.broadcast_to(x, (len(tiles), *x.shape))
+        begun = self._track.now(self._stream)
+        self._kernels.multiply_each(self._stream, out, l_ij, factors, transposed=transposed)
+        self._track.nbytes += len(tiles) * self._store.fmt.stored_bytes(self.grid.entries(i, 0))
+        if begun is not None:
+            flops = 2 * l_ij.size * x.shape[-1] * self._store.fmt.flops_factor
+            span, label = (begun, self._track.now(self._stream)), f"tiles ({i}, {tiles[0]}) to ({i}, {tiles[-1]})"
+            self._track.ran("compute", (i, tiles[0]), self._turn[1], span, flops=flops, label=label)
+        return out
+
+    def from_elsewhere(self, products: Tile, other: AbstractTeamSweeps) -> Tile:
+        assert isinstance(other, DeviceSweeps)  # one of the same team
+        if self._device.reaches(other._device):
+            return products
+        here = self._batch(1, products.shape)
+        self.copy(products, here)
+        return here
+
+    def subtract_products(self, targets: Tile, products: Tile) -> None:
+        self._kernels.subtract_products(self._stream, targets, products)
+
+    def _batch(self, which: int, shape: tuple[int, ...]) -> Tile:
+        """Room of the stream for products."""
+        return self._allocated.batches[self._number][which][: math.prod(shape)].reshape(shape)
 
     def synchronize(self) -> None:
         self._device.synchronize()

@@ -35,6 +35,7 @@ class Needs(NamedTuple):
     sums: PanelSums | None = None
     checks: bool = False  #: Whether solves say what they leave of right-hand sides
     streams: int = 1  #: Most streams of a device that compute at once; beside several there is an urgent one
+    batches: int = 0  #: Batches of products that each of these has room for: one of its own, another one that came from elsewhere
 
 
 class Left(NamedTuple):
@@ -47,6 +48,9 @@ class Left(NamedTuple):
         """Rows of the array, in place."""
         return self.array[span.start : span.stop]
 
+
+#: Tiles of a row whose products with right-hand sides are taken at once, counted from the first one.
+BATCH = 8
 
 #: A call that needs columns only.
 NOTHING = Needs()
@@ -217,6 +221,22 @@ class AbstractTeamSweeps(AbstractSweeps):
     @abstractmethod
     def copy(self, source: Tile, part: Tile) -> None:
         """Copy rows that lie on another device to rows that lie here."""
+
+    @abstractmethod
+    def has_row(self, i: int) -> bool:
+        """Tell whether tiles left of the diagonal of row ``i`` lie here so that products of several are taken at once."""
+
+    @abstractmethod
+    def multiply_each(self, i: int, tiles: range, x: Tile, *, transposed: bool) -> Tile:
+        """``L[i, j] @ x[j]``, or ``L[i, j].T @ x``, of at most :data:`BATCH` tiles, until the stream takes the next ones."""
+
+    @abstractmethod
+    def from_elsewhere(self, products: Tile, other: AbstractTeamSweeps) -> Tile:
+        """Products of another device: where they are if they can be read there, or a copy until the stream asks for the next."""
+
+    @abstractmethod
+    def subtract_products(self, targets: Tile, products: Tile) -> None:
+        """``targets -= products[:, 0]``, then ``products[:, 1]`` and so on, of (k, mb, m) and (k, p, mb, m) arrays."""
 
     @abstractmethod
     def synchronize(self) -> None:

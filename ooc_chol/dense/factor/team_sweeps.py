@@ -5,6 +5,9 @@ which tile row k of L lies. It reads only its own row or column. Of what it need
 device's blocks take turns in its streams, so that products of some, which leave most of a GPU idle, run while another waits for
 its turn. The last product and the solve of each block are one chain through all: they are urgent. The order of subtractions, and
 so every bit, is that of one device and one stream.
+
+Where the rows of L lie on the devices, the tiles of a row are taken in batches, counted from its first one, on any number of
+devices. For ``L.T y = x`` a device then multiplies with its own rows, and others take products, which are smaller than tiles.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, final
 
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor.sweeps import AbstractTeamSolver, AbstractTeamSweeps, Left, Needs
+from ooc_chol.dense.factor.sweeps import BATCH, AbstractTeamSolver, AbstractTeamSweeps, Left, Needs
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractEvent, Tile
 from ooc_chol.runtime.passes import Pass, on_each_device
@@ -24,6 +27,9 @@ from ooc_chol.tasks.tiling import TileGrid, TileIndex
 _Result = TypeVar("_Result")
 #: Streams of each device that take its blocks in turn: a product of some columns leaves most of a GPU idle.
 STREAMS = 4
+#: Right-hand sides up to which products of several tiles are taken at once: on an H200 those of 16 take half the time so, those
+#: of 256 what they take one by one, and the thread that enqueues has an eighth of the calls.
+MOST_IN_BATCHES = 256
 
 
 @final
@@ -33,6 +39,7 @@ class TeamSweeps:
     def __init__(self, members: Sequence[AbstractTeamSweeps], store: AbstractStore) -> None:
         self._members = members
         self._owners = [_owner(store, k, members) for k in range(store.grid.nt)]
+        self._in_rows = all(members[owner].has_row(k) for k, owner in enumerate(self._owners) if k)
 
     def columns_that_fit(self) -> int:
         """Right-hand sides that every device has room for."""
@@ -46,15 +53,32 @@ class TeamSweeps:
 
     def solve(self, x: NDArray[Any], *, transposed: bool, left: Left | None = None) -> None:
         """Solve ``L y = x``, or with L's adjoint, in place of a host array; it is complete when this returns, and ``left`` is."""
-        nt = len(self._owners)
-        order = range(nt - 1, -1, -1) if transposed else range(nt)
-        parts = [_Part(member, x) for member in self._members]
-        solved: dict[int, _Block] = {}
-        for k in order:
-            solved[k] = parts[self._owners[k]].solve_block(k, solved, transposed=transposed, left=left)
+        parts = [_Part(member, x, in_rows=self._in_rows) for member in self._members]
+        if transposed and self._in_rows:
+            self._solve_by_rows(parts, left)
+        else:
+            nt = len(self._owners)
+            solved: dict[int, _Block] = {}
+            for k in range(nt - 1, -1, -1) if transposed else range(nt):
+                solved[k] = parts[self._owners[k]].solve_block(k, solved, transposed=transposed, left=left)
         for member in self._members:
             with member.current():
                 member.finish()
+
+    def _solve_by_rows(self, parts: Sequence[_Part], left: Left | None) -> None:
+        """Solve ``L.T y = x``: once a block is final, products with its row of L go to all blocks above, the next one first."""
+        for k, owner in enumerate(self._owners):
+            parts[owner].bring_block(k)
+        for i in range(len(self._owners) - 1, -1, -1):
+            own = parts[self._owners[i]]
+            own.finish_block(i, left)
+            for first in range((i - 1) // BATCH * BATCH, -1, -BATCH):
+                tiles = range(first, min(first + BATCH, i))
+                products = own.multiply_row(i, tiles)
+                for number, part in enumerate(parts):
+                    targets = [j for j in tiles if self._owners[j] == number]
+                    if targets:
+                        part.subtract_from(targets, products)
 
 
 def _owner(store: AbstractStore, k: int, members: Sequence[AbstractTeamSweeps]) -> int:
@@ -70,46 +94,78 @@ class _Block(NamedTuple):
     there: AbstractEvent  #: Behind what makes it final there, or brings it
 
 
+class _Products(NamedTuple):
+    """Products with tiles of a row, on the device where the row lies."""
+
+    of: _Part
+    tiles: range
+    is_next: bool  #: Whether the block that is solved for next takes one of them
+    array: Tile
+    there: AbstractEvent
+    read: list[AbstractEvent]  #: Behind what other devices have read of it
+
+
 class _Part:
     """Right-hand sides on one device: its own blocks, and those of others that have come."""
 
-    def __init__(self, member: AbstractTeamSweeps, x: NDArray[Any]) -> None:
-        self._member, self._x = member, x
+    def __init__(self, member: AbstractTeamSweeps, x: NDArray[Any], *, in_rows: bool) -> None:
+        self._member, self._x, self._in_rows = member, x, in_rows
         self._there: dict[int, _Block] = {}
         self._begun = 0  # own blocks
         self._seen: set[tuple[int, int]] = set()  # streams, and blocks that they waited for
+        self._read: dict[int, list[AbstractEvent]] = {}  # by stream: what the next products that it takes wait for
         with member.current():
             self._tile = member.array(*x.shape)
+            nb, count = member.grid.nb, max(0, member.grid.nt - 1)
+            self._whole = self._tile[: nb * count].reshape(count, nb, x.shape[1])  # blocks but for the last
 
     def solve_block(self, k: int, solved: dict[int, _Block], *, transposed: bool, left: Left | None) -> _Block:
         """Enqueue all that makes block ``k`` final, in host memory too."""
         member, nt = self._member, self._member.grid.nt
-        order = [TileIndex(i, k) for i in range(nt - 1, k - 1, -1)] if transposed else [TileIndex(k, j) for j in range(k + 1)]
+        order = [TileIndex(i, k) for i in range(nt - 1, k, -1)] if transposed else [TileIndex(k, j) for j in range(k)]
+        early = (len(order) - 1) // BATCH * BATCH if self._in_rows else len(order) - 1
         with member.current():
             turn, self._begun = member.turn_to(self._begun), self._begun + 1
-            x_k, here = member.rows(self._tile, k), member.rows(self._x, k)
-            member.bring_rows(here, x_k)
-            self._subtract(x_k, order[:-2], solved, turn, transposed=transposed)
+            x_k = member.rows(self._tile, k)
+            member.bring_rows(member.rows(self._x, k), x_k)
+            self._subtract(x_k, order[: max(0, early)], solved, turn, transposed=transposed)
             urgent = member.hurry()
-            self._subtract(x_k, order[-2:-1], solved, urgent, transposed=transposed)
-            with closing(member.tiles(order[-1:], self._x.shape[1])) as tiles:
-                for _, tile in tiles:  # x[k] = inv(L[k, k]) @ x[k]
-                    member.solve_block(tile, x_k, k, transposed=transposed, left=left)
-            block = self._there[k] = _Block(x_k, member.record())
-            self._seen |= {(urgent, k), (turn, k)}
-            member.turn_to(turn)
-            member.wait(block.there)
-            member.take_back(x_k, here)
-            return block
+            self._subtract(x_k, order[max(0, early) :], solved, urgent, transposed=transposed)
+            return self._substitute(k, (turn, urgent), transposed=transposed, left=left)
+
+    def _substitute(self, k: int, streams: tuple[int, int], *, transposed: bool, left: Left | None) -> _Block:
+        """Make block ``k`` final in the urgent stream, and give it back in the other one."""
+        member, x_k = self._member, self._member.rows(self._tile, k)
+        with closing(member.tiles([TileIndex(k, k)], self._x.shape[1])) as tiles:
+            for _, tile in tiles:  # x[k] = inv(L[k, k]) @ x[k]
+                member.solve_block(tile, x_k, k, transposed=transposed, left=left)
+        block = self._there[k] = _Block(x_k, member.record())
+        self._seen |= {(stream, k) for stream in streams}
+        member.turn_to(streams[0])
+        member.wait(block.there)
+        member.take_back(x_k, member.rows(self._x, k))
+        return block
 
     def _subtract(
         self, x_k: Tile, order: Sequence[TileIndex], solved: dict[int, _Block], stream: int, *, transposed: bool
     ) -> None:
         """``x[k] -= L[k, j] @ x[j]``, or ``x[k] -= L[i, k].T @ x[i]``, of tiles of row or column ``k``."""
+        if self._in_rows:
+            for first in range(0, len(order), BATCH):
+                self._subtract_batch(x_k, order[first : first + BATCH], solved, stream)
+            return
         with closing(self._member.tiles(order, self._x.shape[1])) as tiles:
             for (i, j), tile in tiles:
                 other = i if transposed else j
                 self._member.subtract(x_k, tile, self._solved(other, solved[other], stream), transposed=transposed)
+
+    def _subtract_batch(self, x_k: Tile, order: Sequence[TileIndex], solved: dict[int, _Block], stream: int) -> None:
+        """``x[k] -= L[k, j] @ x[j]`` of adjacent tiles of row ``k``, whose products are taken at once."""
+        tiles = range(order[0].j, order[-1].j + 1)
+        for j in tiles:
+            self._solved(j, solved[j], stream)
+        products = self._member.multiply_each(order[0].i, tiles, self._whole[tiles.start : tiles.stop], transposed=False)
+        self._member.subtract_products(x_k[None], products[None])
 
     def _solved(self, k: int, block: _Block, stream: int) -> Tile:
         """A block of the solution here, which the stream may use from now on."""
@@ -125,6 +181,63 @@ class _Part:
         self._there[k] = _Block(rows, self._member.record())
         return rows
 
+    # by rows, for ``L.T y = x``: a batch of blocks has a stream for all but its last products, which are urgent
+
+    def bring_block(self, k: int) -> None:
+        """Enqueue the copy of an own block of right-hand sides."""
+        member = self._member
+        with member.current():
+            member.turn_to(k // BATCH)
+            member.bring_rows(member.rows(self._x, k), member.rows(self._tile, k))
+
+    def finish_block(self, k: int, left: Left | None) -> None:
+        """Enqueue what makes an own block final, from which all products have been subtracted."""
+        with self._member.current():
+            turn = self._member.turn_to(k // BATCH)
+            self._substitute(k, (turn, self._member.hurry()), transposed=True, left=left)
+
+    def multiply_row(self, i: int, tiles: range) -> _Products:
+        """Enqueue ``L[i, j].T @ x[i]`` of adjacent tiles of row ``i``."""
+        member, is_next = self._member, tiles.stop == i
+        with member.current():
+            stream = self._turn_to(tiles, is_next=is_next)
+            for event in self._read.pop(stream, ()):
+                member.wait(event)
+            array = member.multiply_each(i, tiles, self._solved(i, self._there[i], stream), transposed=True)
+            read = self._read[stream] = []
+            return _Products(self, tiles, is_next, array, member.record(), read)
+
+    def subtract_from(self, targets: Sequence[int], products: _Products) -> None:
+        """Enqueue ``x[j] -= L[i, j].T @ x[i]`` of own blocks ``targets``."""
+        member, is_elsewhere = self._member, products.of is not self
+        with member.current():
+            self._turn_to(products.tiles, is_next=products.is_next)
+            if is_elsewhere:
+                member.wait(products.there)
+            for some in _in_steps(targets):
+                start = some.start - products.tiles.start
+                array = products.array[start : start + some.stop - some.start : some.step]
+                here = member.from_elsewhere(array, products.of._member) if is_elsewhere else array
+                member.subtract_products(self._whole[some.start : some.stop : some.step], here[:, None])
+            if is_elsewhere:
+                products.read.append(member.record())
+
+    def _turn_to(self, tiles: range, *, is_next: bool) -> int:
+        """Turn to the stream of a batch, or to the urgent one, behind what that stream has been given."""
+        turn = self._member.turn_to(tiles.start // BATCH)
+        return self._member.hurry() if is_next else turn
+
+
+def _in_steps(numbers: Sequence[int]) -> list[range]:
+    """Increasing numbers as one range, or a range for each where their steps differ.
+
+    >>> _in_steps([1, 3, 5]), _in_steps([1, 2, 4])
+    ([range(1, 6, 2)], [range(1, 2), range(2, 3), range(4, 5)])
+    """
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    whole = range(numbers[0], numbers[-1] + 1, step)
+    return [whole] if list(whole) == list(numbers) else [range(number, number + 1) for number in numbers]
+
 
 @contextmanager
 def opened_team(
@@ -136,7 +249,10 @@ def opened_team(
     checks: bool = False,
 ) -> Iterator[TeamSweeps]:
     """Open all devices; ``locked`` are the host arrays that are solved for."""
-    needs = Needs(checks=checks, streams=1 if checks else STREAMS)  # checks have room for one block at a time
+    lies_in_rows = any(store.row_on(name, store.grid.nt - 1) is not None for name in store.devices)
+    in_rows = lies_in_rows and max(x.shape[1] for x in locked) <= MOST_IN_BATCHES
+    # checks have room for one block at a time
+    needs = Needs(checks=checks, streams=1 if checks else STREAMS, batches=min(2, len(solvers)) if in_rows else 0)
     with ExitStack() as stack:
         stack.enter_context(solvers[0].reaching(store, locked))
         members = [

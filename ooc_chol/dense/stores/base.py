@@ -50,6 +50,13 @@ class AbstractStore(AbstractTier):
         """Tile ``index`` of :attr:`fmt` in place, where it lies in that device's memory; None elsewhere and of other formats."""
         return None
 
+    def row_on(self, device: str, i: int) -> Tile | None:
+        """Tiles ``(i, 0)`` to ``(i, i - 1)`` of :attr:`fmt` in place, one array of three dimensions with steps of any length.
+
+        None where they do not lie in that device's memory so.
+        """
+        return None
+
     @abstractmethod
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Store these tiles in FP64 from now on: each must be written again before it is read. FP64 ones stay as they are.

@@ -79,6 +79,14 @@ class DeviceStore(AbstractStore):
         is_there = memory.device == device and self.format_of(index) == self.fmt
         return memory.array(offset, self.grid.shape(*index), self.fmt.dtype) if is_there else None
 
+    def row_on(self, device: str, i: int) -> Tile | None:
+        memory, offset = self._place((i, 0))
+        if memory.device != device or self._formats is not None:
+            return None
+        rows, columns = self.grid.shape(i, 0)
+        step = whole_pages(self.fmt.stored_bytes(rows * columns)) // self.fmt.itemsize
+        return memory.array(offset, (i, step), self.fmt.dtype)[:, : rows * columns].reshape(i, rows, columns)
+
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)

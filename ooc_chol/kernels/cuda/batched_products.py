@@ -19,7 +19,7 @@ class BatchedProducts:
         self._scalars = np.array([1.0, 0.0, -1.0])
 
     def multiply(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile, *, first: bool = False, second: bool = False) -> None:
-        """Enqueue ``out = a @ b``; the ``first`` or the ``second`` is transposed. All are (s, rows, columns), contiguous."""
+        """Enqueue ``out = a @ b``, (s, rows, columns) of contiguous matrices; the ``first`` or the ``second`` is transposed."""
         self._enqueue(stream, (a, b, out), (first, second), scale=0, keeps=1)
 
     def subtract(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile, *, first: bool = False) -> None:
@@ -37,7 +37,7 @@ class BatchedProducts:
         scalars = self._scalars.ctypes.data
         cublas.dgemm_strided_batched(
             self._blas.of(stream), of_b, of_a, columns, rows, inner, scalars + 8 * scale,
-            int(b.data.ptr), b.shape[2], b.shape[1] * b.shape[2],
-            int(a.data.ptr), a.shape[2], a.shape[1] * a.shape[2],
+            int(b.data.ptr), b.shape[2], b.strides[0] // b.itemsize,
+            int(a.data.ptr), a.shape[2], a.strides[0] // a.itemsize,
             scalars + 8 * keeps, int(out.data.ptr), columns, rows * columns, count,
         )  # fmt: skip

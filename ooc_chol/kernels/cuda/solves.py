@@ -11,6 +11,7 @@ from nvmath.bindings import cublas
 
 from ooc_chol.hardware.cuda import no_capture
 from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.cuda.batched_products import BatchedProducts
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import load
@@ -66,6 +67,22 @@ def _substitution_on(device: int) -> _Substitution | None:
     return _Substitution(device) if most >= _SHARED_BYTES else None
 
 
+@cache
+def _subtraction_on(device: int, type_name: str) -> Kernel:
+    """Subtraction of products of a real type on a device, which is current."""
+    return Kernel(load("solves.cu").get_function(f"subtract_{type_name}"), "qqqiqqq", (_THREADS,))
+
+
+def subtract_products(stream: AbstractStream, targets: Tile, products: Tile) -> None:
+    """Enqueue the subtraction of one product after the other, on arrays of any type of the current device."""
+    size = targets.dtype.type(0).real.itemsize  # a complex number is two real ones
+    entries = targets.shape[1] * targets.shape[2] * targets.itemsize // size
+    steps = (each // size for each in (targets.strides[0], *products.strides[:2]))
+    arguments = targets.data.ptr, products.data.ptr, entries, products.shape[1], *steps
+    subtraction = _subtraction_on(targets.data.device_id, f"float{8 * size}")
+    subtraction(cupy_stream(stream).ptr, (-(-entries // _THREADS), len(targets)), *arguments)
+
+
 @final
 class CudaSolveKernels(AbstractSolveKernels):
     """Solves on CuPy arrays, by cuBLAS.
@@ -74,7 +91,7 @@ class CudaSolveKernels(AbstractSolveKernels):
     """
 
     def __init__(self, blas: BlasHandle) -> None:
-        self._blas = blas
+        self._blas, self._batches = blas, BatchedProducts(blas)
         self._add_column_squares: Any = load("solves.cu").get_function("add_column_squares")
         self._substitution = _substitution_on(cp.cuda.Device().id)
 
@@ -94,6 +111,12 @@ class CudaSolveKernels(AbstractSolveKernels):
 
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         self._product(stream, target, l_ij, x, scalars=(_MINUS_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
+
+    def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
+        self._batches.multiply(stream, tiles, x, out, first=transposed)
+
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
+        subtract_products(stream, targets, products)
 
     def add_product(
         self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False

@@ -16,6 +16,7 @@ from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.cuda.residues import CudaResidueKernels
+from ooc_chol.kernels.cuda.solves import subtract_products
 from ooc_chol.kernels.cuda.tiles import CudaFlags, cuda_flags
 from ooc_chol.kernels.interfaces import (
     AbstractFlags,
@@ -42,15 +43,16 @@ class _Routines(NamedTuple):
     """cuBLAS's routines of one type: SYRK of a real one, HERK of a complex one."""
 
     gemm: Any
+    gemms: Any  #: Of several matrices
     square: Any
     trsm: Any
 
 
 def _routines(dtype: np.dtype[Any]) -> _Routines:
     return {
-        "float32": lambda: _Routines(cublas.sgemm, cublas.ssyrk, cublas.strsm),
-        "complex64": lambda: _Routines(cublas.cgemm, cublas.cherk, cublas.ctrsm),
-        "complex128": lambda: _Routines(cublas.zgemm, cublas.zherk, cublas.ztrsm),
+        "float32": lambda: _Routines(cublas.sgemm, cublas.sgemm_strided_batched, cublas.ssyrk, cublas.strsm),
+        "complex64": lambda: _Routines(cublas.cgemm, cublas.cgemm_strided_batched, cublas.cherk, cublas.ctrsm),
+        "complex128": lambda: _Routines(cublas.zgemm, cublas.zgemm_strided_batched, cublas.zherk, cublas.ztrsm),
     }[dtype.name]()
 
 
@@ -60,9 +62,9 @@ class _TypedBlas:
     def __init__(self, blas: BlasHandle, dtype: np.dtype[Any]) -> None:
         self._blas, self._of = blas, _routines(dtype)
         self.adjoint = _ADJOINT if dtype.kind == "c" else _TRANSPOSED
-        self._scalars = np.array([1.0, -1.0, 0.5], dtype)
+        self._scalars = np.array([1.0, -1.0, 0.5, 0.0], dtype)
         #: Addresses of scalars on the host; where a complex type takes a real one, that is the part that comes first.
-        self.one, self.minus_one, self.half = (self._scalars.ctypes.data + dtype.itemsize * at for at in range(3))
+        self.one, self.minus_one, self.half, self._zero = (self._scalars.ctypes.data + dtype.itemsize * at for at in range(4))
 
     def subtract_product(self, stream: AbstractStream, target: _Block, left: _Block, right: _Block, inner: int) -> None:
         """``target -= left @ right.H``: column-major, ``conj(right) @ left.T``."""
@@ -101,6 +103,16 @@ class _TypedBlas:
         self._of.gemm(
             self._blas.of(stream), _AS_IT_IS, how, columns, rows, x.shape[0], scale, x.data.ptr, columns,
             left.data.ptr, left.shape[1], self.one, target.data.ptr, columns,
+        )  # fmt: skip
+
+    def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
+        """``out[t] = tiles[t] @ x[t]``, or with the adjoint of each tile."""
+        count, rows, columns = out.shape
+        how = self.adjoint if transposed else _AS_IT_IS
+        steps = x.strides[0] // x.itemsize, tiles.strides[0] // tiles.itemsize
+        self._of.gemms(
+            self._blas.of(stream), _AS_IT_IS, how, columns, rows, x.shape[1], self.one, x.data.ptr, columns, steps[0],
+            tiles.data.ptr, tiles.shape[2], steps[1], self._zero, out.data.ptr, columns, rows * columns, count,
         )  # fmt: skip
 
 
@@ -268,6 +280,12 @@ class TypedCudaSolves(AbstractSolveKernels):
 
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         self._typed.add(stream, target, l_ij, x, scale=self._typed.minus_one, transposed=transposed)
+
+    def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
+        self._typed.multiply_each(stream, out, tiles, x, transposed=transposed)
+
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
+        subtract_products(stream, targets, products)
 
     def add_product(
         self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False

@@ -67,6 +67,20 @@ class HostSolveKernels(AbstractSolveKernels):
 
         _enqueue(stream, run)
 
+    def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
+        def run() -> None:
+            for product, tile, part in zip(out, tiles, x, strict=True):
+                np.matmul(tile.conj().T if transposed else tile, part, out=product)
+
+        _enqueue(stream, run)
+
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
+        def run() -> None:
+            for term in range(products.shape[1]):
+                targets[...] -= products[:, term]
+
+        _enqueue(stream, run)
+
     def add_product(
         self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False
     ) -> None:

@@ -28,6 +28,14 @@ class AbstractSolveKernels(ABC):
         """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
 
     @abstractmethod
+    def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
+        """``out[t] = tiles[t] @ x[t]``, or ``tiles[t].T @ x[t]``: contiguous matrices, at any distance but for ``out``."""
+
+    @abstractmethod
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
+        """``targets -= products[:, 0]``, then ``products[:, 1]`` and so on: (k, mb, m) less (k, p, mb, m), as above."""
+
+    @abstractmethod
     def add_product(
         self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False
     ) -> None:

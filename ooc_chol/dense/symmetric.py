@@ -164,7 +164,7 @@ def multiply_on_each(
         part = y[:, own.start - rows.start : own.stop - rows.start]
         return multiply_on(opened[number], matrices, (x, part), budget_bytes, nb=nb, rows=own, columns=columns)
 
-    with page_locked(names, fresh=y, filled=[x]):
+    with page_locked(names, filled=[x]):  # not y: its pages take longer to touch before than beside the products
         opened = [open_tile_device(name) for name in names]
         with enqueued_in_turns(opened, multiplied, "symm"):
             return y

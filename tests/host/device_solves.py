@@ -89,6 +89,7 @@ def share_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
     for module in (device_sweeps, team_sweeps):
         monkeypatch.setattr(module, "BATCH", 3)
+    monkeypatch.setattr(team_sweeps, "MOST_IN_BATCHES", 1000)
     for name, columns in (("_LEAST_COLUMNS", 4), ("_MOST_COLUMNS", 16), ("_ALIGNED", 2)):
         monkeypatch.setattr(trace_sums, name, columns)
 

@@ -69,7 +69,9 @@ def test_sums_over_half_solves_on_a_device(kind, shape, tmp_path, small_teams):
     check_half_solve_sums(DEVICE, kind, shape, tmp_path)
 
 
-@pytest.mark.parametrize(("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file", "dealt", "dealt rows", "placed rows"]))
+@pytest.mark.parametrize(
+    ("shape", "count", "kind"), in_turn(SHAPES, [2, 3], ["memory", "file", "dealt", "dealt rows", "placed rows"])
+)
 def test_several_devices_solve_to_the_bits_of_one(kind, count, shape, tmp_path, small_teams):
     check_team([f"host:{number}" for number in range(count)], kind, shape, tmp_path)
 

@@ -306,9 +306,10 @@ class DeviceSweeps(AbstractTeamSweeps):
         self._stream = self._turn[0]
         return self._number
 
-    def hurry(self) -> int:
+    def hurry(self, *, is_behind: bool = True) -> int:
         if self._urgent is not None:
-            self._urgent[0].wait(self._stream.record())
+            if is_behind:
+                self._urgent[0].wait(self._stream.record())
             self._turn, self._number = self._urgent, len(self._turns)
             self._stream = self._turn[0]
         return self._number
@@ -337,9 +338,8 @@ class DeviceSweeps(AbstractTeamSweeps):
         assert row is not None  # has_row said so
         l_ij = row[tiles.start : tiles.stop]
         out = self._batch(0, (len(tiles), l_ij.shape[2 if transposed else 1], x.shape[-1]))
-        factors = x if x.ndim == out.ndim else np.broadcast_to(x, (len(tiles), *x.shape))
         begun = self._track.now(self._stream)
-        self._kernels.multiply_each(self._stream, out, l_ij, factors, transposed=transposed)
+        self._kernels.multiply_each(self._stream, out, l_ij, x, transposed=transposed)
         self._track.nbytes += len(tiles) * self._store.fmt.stored_bytes(self.grid.entries(i, 0))
         if begun is not None:
             flops = 2 * l_ij.size * x.shape[-1] * self._store.fmt.flops_factor
@@ -355,8 +355,8 @@ class DeviceSweeps(AbstractTeamSweeps):
         self.copy(products, here)
         return here
 
-    def subtract_products(self, targets: Tile, products: Tile) -> None:
-        self._kernels.subtract_products(self._stream, targets, products)
+    def subtract_products(self, targets: Tile, products: Tile, which: Sequence[int]) -> None:
+        self._kernels.subtract_products(self._stream, targets, products, which)
 
     def _batch(self, which: int, shape: tuple[int, ...]) -> Tile:
         """Room of the stream for products."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractEvent, Tile, TileFunction
+from ooc_chol.kernels.interfaces import MOST_TARGETS
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.schedulers.triangular import TriangularScheduler
@@ -50,7 +51,7 @@ class Left(NamedTuple):
 
 
 #: Tiles of a row whose products with right-hand sides are taken at once, counted from the first one.
-BATCH = 8
+BATCH = MOST_TARGETS
 
 #: A call that needs columns only.
 NOTHING = Needs()
@@ -207,8 +208,8 @@ class AbstractTeamSweeps(AbstractSweeps):
         """Enqueue on another of the device's streams from now on, by turns; returns which one it is."""
 
     @abstractmethod
-    def hurry(self) -> int:
-        """Enqueue on the device's urgent stream from now on, behind what this one has been given; returns which one it is."""
+    def hurry(self, *, is_behind: bool = True) -> int:
+        """Enqueue on the urgent stream from now on, behind what this one has been given or not; returns which one it is."""
 
     @abstractmethod
     def wait(self, event: AbstractEvent) -> None:
@@ -235,8 +236,8 @@ class AbstractTeamSweeps(AbstractSweeps):
         """Products of another device: where they are if they can be read there, or a copy until the stream asks for the next."""
 
     @abstractmethod
-    def subtract_products(self, targets: Tile, products: Tile) -> None:
-        """``targets -= products[:, 0]``, then ``products[:, 1]`` and so on, of (k, mb, m) and (k, p, mb, m) arrays."""
+    def subtract_products(self, targets: Tile, products: Tile, which: Sequence[int]) -> None:
+        """``targets[k] -= products[k, 0]``, then ``products[k, 1]`` and so on, for some k."""
 
     @abstractmethod
     def synchronize(self) -> None:

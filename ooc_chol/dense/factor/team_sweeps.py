@@ -28,8 +28,8 @@ _Result = TypeVar("_Result")
 #: Streams of each device that take its blocks in turn: a product of some columns leaves most of a GPU idle.
 STREAMS = 4
 #: Right-hand sides up to which products of several tiles are taken at once: on an H200 those of 16 take half the time so, those
-#: of 256 what they take one by one, and the thread that enqueues has an eighth of the calls.
-MOST_IN_BATCHES = 256
+#: of 128 what they take one by one, and the thread that enqueues has a tenth of the calls.
+MOST_IN_BATCHES = 128
 
 
 @final
@@ -113,6 +113,7 @@ class _Part:
         self._there: dict[int, _Block] = {}
         self._begun = 0  # own blocks
         self._seen: set[tuple[int, int]] = set()  # streams, and blocks that they waited for
+        self._hurried: set[int] = set()  # batches of which only urgent products are left
         self._read: dict[int, list[AbstractEvent]] = {}  # by stream: what the next products that it takes wait for
         with member.current():
             self._tile = member.array(*x.shape)
@@ -165,7 +166,7 @@ class _Part:
         for j in tiles:
             self._solved(j, solved[j], stream)
         products = self._member.multiply_each(order[0].i, tiles, self._whole[tiles.start : tiles.stop], transposed=False)
-        self._member.subtract_products(x_k[None], products[None])
+        self._member.subtract_products(x_k[None], products[None], [0])
 
     def _solved(self, k: int, block: _Block, stream: int) -> Tile:
         """A block of the solution here, which the stream may use from now on."""
@@ -194,13 +195,13 @@ class _Part:
         """Enqueue what makes an own block final, from which all products have been subtracted."""
         with self._member.current():
             turn = self._member.turn_to(k // BATCH)
-            self._substitute(k, (turn, self._member.hurry()), transposed=True, left=left)
+            self._substitute(k, (turn, self._turn_to(k // BATCH, is_next=True)), transposed=True, left=left)
 
     def multiply_row(self, i: int, tiles: range) -> _Products:
         """Enqueue ``L[i, j].T @ x[i]`` of adjacent tiles of row ``i``."""
         member, is_next = self._member, tiles.stop == i
         with member.current():
-            stream = self._turn_to(tiles, is_next=is_next)
+            stream = self._turn_to(tiles.start // BATCH, is_next=is_next)
             for event in self._read.pop(stream, ()):
                 member.wait(event)
             array = member.multiply_each(i, tiles, self._solved(i, self._there[i], stream), transposed=True)
@@ -211,32 +212,22 @@ class _Part:
         """Enqueue ``x[j] -= L[i, j].T @ x[i]`` of own blocks ``targets``."""
         member, is_elsewhere = self._member, products.of is not self
         with member.current():
-            self._turn_to(products.tiles, is_next=products.is_next)
+            self._turn_to(products.tiles.start // BATCH, is_next=products.is_next)
             if is_elsewhere:
                 member.wait(products.there)
-            for some in _in_steps(targets):
-                start = some.start - products.tiles.start
-                array = products.array[start : start + some.stop - some.start : some.step]
-                here = member.from_elsewhere(array, products.of._member) if is_elsewhere else array
-                member.subtract_products(self._whole[some.start : some.stop : some.step], here[:, None])
+            first, last = products.tiles.start, products.tiles.stop
+            array = member.from_elsewhere(products.array, products.of._member) if is_elsewhere else products.array
+            member.subtract_products(self._whole[first:last], array[:, None], [j - first for j in targets])
             if is_elsewhere:
                 products.read.append(member.record())
 
-    def _turn_to(self, tiles: range, *, is_next: bool) -> int:
-        """Turn to the stream of a batch, or to the urgent one, behind what that stream has been given."""
-        turn = self._member.turn_to(tiles.start // BATCH)
-        return self._member.hurry() if is_next else turn
-
-
-def _in_steps(numbers: Sequence[int]) -> list[range]:
-    """Increasing numbers as one range, or a range for each where their steps differ.
-
-    >>> _in_steps([1, 3, 5]), _in_steps([1, 2, 4])
-    ([range(1, 6, 2)], [range(1, 2), range(2, 3), range(4, 5)])
-    """
-    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
-    whole = range(numbers[0], numbers[-1] + 1, step)
-    return [whole] if list(whole) == list(numbers) else [range(number, number + 1) for number in numbers]
+    def _turn_to(self, batch: int, *, is_next: bool) -> int:
+        """Turn to the stream of a batch, or to the urgent one, once behind what that stream has been given for it."""
+        turn = self._member.turn_to(batch)
+        if is_next:
+            turn = self._member.hurry(is_behind=batch not in self._hurried)
+            self._hurried.add(batch)
+        return turn
 
 
 @contextmanager

@@ -19,7 +19,7 @@ class BatchedProducts:
         self._scalars = np.array([1.0, 0.0, -1.0])
 
     def multiply(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile, *, first: bool = False, second: bool = False) -> None:
-        """Enqueue ``out = a @ b``, (s, rows, columns) of contiguous matrices; the ``first`` or the ``second`` is transposed."""
+        """Enqueue ``out = a @ b``, (s, rows, columns) of contiguous matrices, or one ``b``; either is transposed."""
         self._enqueue(stream, (a, b, out), (first, second), scale=0, keeps=1)
 
     def subtract(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile, *, first: bool = False) -> None:
@@ -37,7 +37,12 @@ class BatchedProducts:
         scalars = self._scalars.ctypes.data
         cublas.dgemm_strided_batched(
             self._blas.of(stream), of_b, of_a, columns, rows, inner, scalars + 8 * scale,
-            int(b.data.ptr), b.shape[2], b.strides[0] // b.itemsize,
-            int(a.data.ptr), a.shape[2], a.strides[0] // a.itemsize,
+            int(b.data.ptr), b.shape[-1], step_of(b),
+            int(a.data.ptr), a.shape[2], step_of(a),
             scalars + 8 * keeps, int(out.data.ptr), columns, rows * columns, count,
         )  # fmt: skip
+
+
+def step_of(array: Tile) -> int:
+    """Entries from one matrix to the next; 0 where one is that of all."""
+    return int(array.strides[0] // array.itemsize) if array.ndim > 2 else 0

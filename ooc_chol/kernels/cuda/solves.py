@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, final
 
@@ -15,7 +16,7 @@ from ooc_chol.kernels.cuda.batched_products import BatchedProducts
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.launches import Kernel
 from ooc_chol.kernels.cuda.modules import load
-from ooc_chol.kernels.interfaces import AbstractSolveKernels
+from ooc_chol.kernels.interfaces import MOST_TARGETS, AbstractSolveKernels
 
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 _RIGHT, _UPPER, _NON_UNIT = 1, 1, 0
@@ -70,17 +71,18 @@ def _substitution_on(device: int) -> _Substitution | None:
 @cache
 def _subtraction_on(device: int, type_name: str) -> Kernel:
     """Subtraction of products of a real type on a device, which is current."""
-    return Kernel(load("solves.cu").get_function(f"subtract_{type_name}"), "qqqiqqq", (_THREADS,))
+    function = load("subtraction.cu", MOST_TARGETS=MOST_TARGETS).get_function(f"subtract_{type_name}")
+    return Kernel(function, (*"qqqqqqi", f"{MOST_TARGETS}s"), (_THREADS,))
 
 
-def subtract_products(stream: AbstractStream, targets: Tile, products: Tile) -> None:
+def subtract_products(stream: AbstractStream, targets: Tile, products: Tile, which: Sequence[int]) -> None:
     """Enqueue the subtraction of one product after the other, on arrays of any type of the current device."""
     size = targets.dtype.type(0).real.itemsize  # a complex number is two real ones
     entries = targets.shape[1] * targets.shape[2] * targets.itemsize // size
-    steps = (each // size for each in (targets.strides[0], *products.strides[:2]))
-    arguments = targets.data.ptr, products.data.ptr, entries, products.shape[1], *steps
+    steps = targets.strides[0] // size, products.strides[0] // size, products.strides[1] // size
+    arguments = targets.data.ptr, products.data.ptr, entries, *steps, products.shape[1], bytes(which)
     subtraction = _subtraction_on(targets.data.device_id, f"float{8 * size}")
-    subtraction(cupy_stream(stream).ptr, (-(-entries // _THREADS), len(targets)), *arguments)
+    subtraction(cupy_stream(stream).ptr, (-(-entries // _THREADS), len(which)), *arguments)
 
 
 @final
@@ -115,8 +117,8 @@ class CudaSolveKernels(AbstractSolveKernels):
     def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
         self._batches.multiply(stream, tiles, x, out, first=transposed)
 
-    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
-        subtract_products(stream, targets, products)
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile, which: Sequence[int]) -> None:
+        subtract_products(stream, targets, products, which)
 
     def add_product(
         self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, NoReturn, cast, final
 
@@ -13,6 +14,7 @@ from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import AbstractStorageKernels, AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.cuda.batched_products import step_of
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.cuda.residues import CudaResidueKernels
@@ -109,10 +111,9 @@ class _TypedBlas:
         """``out[t] = tiles[t] @ x[t]``, or with the adjoint of each tile."""
         count, rows, columns = out.shape
         how = self.adjoint if transposed else _AS_IT_IS
-        steps = x.strides[0] // x.itemsize, tiles.strides[0] // tiles.itemsize
         self._of.gemms(
-            self._blas.of(stream), _AS_IT_IS, how, columns, rows, x.shape[1], self.one, x.data.ptr, columns, steps[0],
-            tiles.data.ptr, tiles.shape[2], steps[1], self._zero, out.data.ptr, columns, rows * columns, count,
+            self._blas.of(stream), _AS_IT_IS, how, columns, rows, x.shape[-2], self.one, x.data.ptr, columns, step_of(x),
+            tiles.data.ptr, tiles.shape[2], step_of(tiles), self._zero, out.data.ptr, columns, rows * columns, count,
         )  # fmt: skip
 
 
@@ -284,8 +285,8 @@ class TypedCudaSolves(AbstractSolveKernels):
     def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
         self._typed.multiply_each(stream, out, tiles, x, transposed=transposed)
 
-    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
-        subtract_products(stream, targets, products)
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile, which: Sequence[int]) -> None:
+        subtract_products(stream, targets, products, which)
 
     def add_product(
         self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product, repeat
 from typing import final
 
 import numpy as np
@@ -69,15 +70,15 @@ class HostSolveKernels(AbstractSolveKernels):
 
     def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
         def run() -> None:
-            for product, tile, part in zip(out, tiles, x, strict=True):
-                np.matmul(tile.conj().T if transposed else tile, part, out=product)
+            for target, tile, part in zip(out, tiles, x if x.ndim == out.ndim else repeat(x), strict=False):
+                np.matmul(tile.conj().T if transposed else tile, part, out=target)
 
         _enqueue(stream, run)
 
-    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile, which: Sequence[int]) -> None:
         def run() -> None:
-            for term in range(products.shape[1]):
-                targets[...] -= products[:, term]
+            for at, term in product(which, range(products.shape[1])):
+                targets[at] -= products[at, term]
 
         _enqueue(stream, run)
 

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from ooc_chol.interfaces import AbstractDevice
 from ooc_chol.kernels.interfaces.residues import AbstractResidueKernels
-from ooc_chol.kernels.interfaces.solves import AbstractSolveKernels
+from ooc_chol.kernels.interfaces.solves import MOST_TARGETS, AbstractSolveKernels
 from ooc_chol.kernels.interfaces.tiles import (
     NORM_COLUMNS,
     AbstractFlags,
@@ -19,6 +19,7 @@ from ooc_chol.kernels.interfaces.tiles import (
 TileDevice: TypeAlias = AbstractDevice[AbstractKernelSet]
 
 __all__ = [
+    "MOST_TARGETS",
     "NORM_COLUMNS",
     "AbstractFlags",
     "AbstractKernelSet",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from ooc_chol.interfaces.streams import AbstractStream, Tile
+
+#: Blocks from which products are subtracted by one call.
+MOST_TARGETS = 16
 
 
 class AbstractSolveKernels(ABC):
@@ -29,11 +33,17 @@ class AbstractSolveKernels(ABC):
 
     @abstractmethod
     def multiply_each(self, stream: AbstractStream, out: Tile, tiles: Tile, x: Tile, *, transposed: bool) -> None:
-        """``out[t] = tiles[t] @ x[t]``, or ``tiles[t].T @ x[t]``: contiguous matrices, at any distance but for ``out``."""
+        """``out[t] = tiles[t] @ x[t]``, or ``tiles[t].T @ x[t]``: contiguous matrices, at any distance but for ``out``.
+
+        One ``x`` of two dimensions is that of all tiles.
+        """
 
     @abstractmethod
-    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile) -> None:
-        """``targets -= products[:, 0]``, then ``products[:, 1]`` and so on: (k, mb, m) less (k, p, mb, m), as above."""
+    def subtract_products(self, stream: AbstractStream, targets: Tile, products: Tile, which: Sequence[int]) -> None:
+        """``targets[k] -= products[k, 0]``, then ``products[k, 1]`` and so on, for some k, as above.
+
+        Shapes (c, mb, m) and (c, p, mb, m), where c is at most :data:`MOST_TARGETS`.
+        """
 
     @abstractmethod
     def add_product(

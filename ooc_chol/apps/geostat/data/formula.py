@@ -39,7 +39,7 @@ class Formula:
     value : str
         The expression left of the tilde.
     intercept : bool
-        Whether the mean has one.
+        True if the mean has one.
     terms : tuple of str
         The other terms, main effects before interactions, as written but for blanks.
     columns : tuple of str
@@ -121,7 +121,7 @@ class Formula:
         Returns
         -------
         Basis
-            What predictions at other places need to have the same columns.
+            Facts that predictions at other places need to have the same columns.
 
         Raises
         ------
@@ -178,8 +178,8 @@ class Formula:
         Returns
         -------
         tuple of str
-            Of a factor ``factor(soil)[2]`` for level 2, of a polynomial ``poly(x, 2)[1]`` for degree 1, of interactions with a
-            colon between.
+            Names: of a factor ``factor(soil)[2]`` for level 2, of a polynomial ``poly(x, 2)[1]`` for degree 1, of interactions
+            with a colon between.
 
         Raises
         ------

@@ -35,9 +35,9 @@ class BackTransformed:
     gaussian : Prediction
         Mean and variance on the transformed scale.
     transform : Transform
-        What the values went through.
+        Transform of the values.
     point : {"mean", "median", "unbiased"}
-        What :attr:`mean` is.
+        Kind of number that :attr:`mean` is.
     """
 
     gaussian: Prediction
@@ -220,7 +220,7 @@ def back_transform(prediction: Prediction, transform: Transform, *, point: Point
     transform : Transform
         The transformation, such as :func:`box_cox` makes.
     point : {"mean", "median", "unbiased"}
-        What is predicted by one number. The **mean** of the predictive distribution, which is that of the transform of a
+        Point prediction. The **mean** of the predictive distribution, which is that of the transform of a
         Gaussian variable with kriging's mean and variance. With a known mean it is the exact conditional mean, with an estimated
         one Bayesian with a flat prior of its coefficients, as in geoR. The **median**, exact by monotonicity. Or, for logarithms,
         the predictor that is **unbiased** over repeated sampling though the mean is estimated (lognormal kriging): with the

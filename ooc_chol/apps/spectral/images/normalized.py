@@ -117,12 +117,12 @@ def normalized_cut(
         Directions of that span, the vectors among them: angles between the first two, and random ones where there are more. By
         default 12, but fewer of large affinities, of which 50 million entries are looked at, and always the vectors themselves.
     features : {"grey", "lab"} or (h, w, f) array
-        What pixels are compared by: grey levels (Rec. 709; alpha is laid on white), CIE Lab by scikit-image, whose colours must
-        lie from 0 to 255 in integers and 0 to 1 in floats, or numbers of your own.
+        Features by which pixels are compared: grey levels (Rec. 709; alpha is laid on white), CIE Lab by scikit-image, whose
+        colours must lie from 0 to 255 in integers and 0 to 1 in floats, or numbers of your own.
     mask : (h, w) array, str or PathLike, optional
         Where it is true, or not zero, a pixel takes part; others have label -1.
     seed : int
-        Of the eigensolver's starting vectors, and of random directions.
+        Seed of the eigensolver's starting vectors, and of random directions.
     tol : float
         Largest residual of an eigenpair, relative to the norm of the normalized Laplacian.
     max_passes : int, optional

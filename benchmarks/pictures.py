@@ -5,7 +5,8 @@
 *predictions*: the plan's seconds over the measured ones. *streams*: how busy each stream of a device was over the run, by kind
 of operation. *overview*: rates of the link and of the arithmetic over one run, measured and predicted. *mixed*: seconds of a
 call over the threshold, beside FP64's (``mixed_families``). *certified*: errors of log-determinants and their half-widths
-(``certified_families``).
+(``certified_families``). *orders*: seconds of whole calls over the order, beside peers (``whole_calls``). *scaling*: how many
+times as fast several GPUs are as one (``several_gpus``). *memory*: bytes that plans of each policy fetch, over the budget.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+import ooc_chol as oc
 from benchmarks import table, timelines
 from benchmarks.drawing import figure_of, save
 from benchmarks.running import RESULTS, ROOT, Options
@@ -56,6 +58,19 @@ COLOURS = {
     "torch": "#ee8a2e",
     "MAGMA": "#b0306a",
 }
+#: Results of whole calls that are drawn over the order, and in what they ran.
+ORDERS = {"h200-cupy": "on the GPU, one H200", "host-2-cores": "in host memory, two cores"}
+#: What is drawn over the number of GPUs, and how its marks look.
+SCALING = {
+    "native": ("FP64, native, n = 131,072", "C0o-"),
+    "residue": ("FP64, residues, n = 131,072", "C1o-"),
+    "weak 1e-5": ("mixed, 1e-5, n = 131,072", "C2o-"),
+    "impute": ("imputation, 1,300 of 512 x 512", "C4s--"),
+    "gradient": ("likelihood and gradient, n = 105,569", "C3s--"),
+    "eigsh": ("8 eigenpairs, a billion entries", "C5^:"),
+}
+#: Order and tile of the plans whose bytes are drawn, and their budgets in GiB.
+PLANNED = {"n": 65_536, "tile_size": 4_096, "gibibytes": (1, 1.5, 2, 3, 4, 6, 8, 12, 16)}
 #: Bins of time in the picture of the streams.
 BINS = 160
 
@@ -170,6 +185,64 @@ def draw_certified(found: dict[str, Any], path: Path) -> None:
     save(figure, path)
 
 
+def draw_orders(folder: Path, path: Path) -> None:
+    """Seconds of whole calls over the order, ours and each peer's, on a GPU and on the host."""
+    figure, axes = figure_of(7.6, 3.6, 1, len(ORDERS))
+    for axis, (name, where) in zip(axes, ORDERS.items(), strict=True):
+        lines = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["lines"]
+        for who, label, form in (
+            ("ours", "this package", "C0o-"),
+            ("cupy", "CuPy", "C2s--"),
+            ("cuSOLVER", "cuSOLVER, 64 bits", "C3D"),
+            ("numpy", "NumPy", "C1s--"),
+            ("scipy", "SciPy", "C4^:"),
+        ):
+            found = [(line["n"], each) for line in lines for peer, each in line["medians"].items() if peer.startswith(who)]
+            if found:
+                axis.plot(*zip(*found, strict=True), form, markersize=4, linewidth=1.2, label=label)
+        axis.set(xscale="log", yscale="log", xlabel="order n", ylabel="seconds of a whole call")
+        axis.set_title(f"A and L {where}", fontsize="medium")
+        axis.legend(frameon=False, fontsize="small")
+        axis.grid(color="#e6e6e6", linewidth=0.6)
+    save(figure, path)
+
+
+def draw_scaling(folder: Path, path: Path) -> None:
+    """How many times as fast two and four GPUs are as one, a line for what was computed."""
+    figure, axes = figure_of(7.2, 3.6)
+    files = (json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("h200x2", "h200x4"))
+    walls = [{(line["measured"], line["count"]): median(line["walls"][1:]) for line in found["lines"]} for found in files]
+    two, four = (
+        {name: found[name, 1] / found[name, count] for name in SCALING} for found, count in zip(walls, (2, 4), strict=True)
+    )
+    axes.plot([1, 4], [1, 4], color="#bbbbbb", linewidth=1.0, label="as many times as GPUs")
+    for name, (label, form) in SCALING.items():
+        axes.plot([1, 2, 4], [1.0, two[name], four[name]], form, markersize=4, linewidth=1.2, label=label)
+    axes.set(xticks=[1, 2, 4], xlabel="H200s of one machine", ylabel="times as fast as one", ylim=(0.9, 4.1))
+    axes.legend(frameon=False, fontsize="small", loc="upper left")
+    axes.grid(color="#e6e6e6", linewidth=0.6)
+    save(figure, path)
+
+
+def draw_memory(path: Path) -> None:
+    """Bytes that each policy's plan fetches over the memory that it is given, and those of one reading of A."""
+    figure, axes = figure_of(7.2, 3.6)
+    n, tile_size, budgets = (PLANNED[name] for name in ("n", "tile_size", "gibibytes"))
+    for number, policy in enumerate(("async", "v1", "v2", "v3", "planned")):
+        given = {"tile_size": tile_size, "devices": "host:0", "policy": policy, "objective": "bytes"}
+        plans = [oc.plan(n, memory_budget=round(each * 2**30), **given) for each in budgets]
+        fetched = [plan.to_dict()["bytes"]["fetch"] / 1e9 for plan in plans]
+        form = {"v3": "--", "planned": "o-"}.get(policy, "-")
+        axes.plot(budgets, fetched, form, color=f"C{number}", markersize=4, linewidth=1.4, label=policy)
+    ticks = [each for each in budgets if each == int(each)]
+    axes.set(xscale="log", xticks=ticks, xticklabels=map(str, ticks), xlabel="memory budget, GiB", ylabel="GB fetched again")
+    axes.minorticks_off()
+    axes.set_title(f"n = {n:,}: L has {4 * n * (n + 1) / 1e9:.1f} GB", fontsize="medium")
+    axes.legend(frameon=False, fontsize="small", loc="center right")
+    axes.grid(color="#e6e6e6", linewidth=0.6)
+    save(figure, path)
+
+
 def draw_streams(run: timelines.Run, path: Path) -> None:
     """Draw how much of each bin of time every stream worked, by kind."""
     kinds = list(dict.fromkeys(entry.kind for entry in run.measured))
@@ -265,6 +338,9 @@ def run(options: Options) -> None:
     draw_mixed(mixed, options.output / "mixed-thresholds.svg")
     certified = json.loads((options.results / "certified" / "families.json").read_text(encoding="utf-8"))
     draw_certified(certified, options.output / "certified-families.svg")
+    draw_orders(options.results / "wall", options.output / "orders.svg")
+    draw_scaling(options.results / "several_gpus", options.output / "scaling.svg")
+    draw_memory(options.output / "memory.svg")
     (first,) = (result for result in results if result["case"] == OVERVIEW)
     draw_overview(timelines.read_run(ROOT / f"traces/{OVERVIEW}.pftrace.gz"), first, options.output / "overview.png")
     for name, (trace, device) in STREAMS.items():

@@ -194,6 +194,7 @@ def _pairs(name: str, scale: int, k: int) -> tuple[float, ...]:
 
 def gradients() -> Iterator[Quote]:
     """Sparse operations with gradients."""
+    page = "docs/differentiable.md"
     found = result("diff/h200-products")["measured"]
 
     def of(name: str, file: str = "h200-products") -> float:
@@ -205,14 +206,14 @@ def gradients() -> Iterator[Quote]:
     text = "with {} million entries, forward and backward, takes [{} ms](results/diff/h200-products.json), `torch.sparse.mm` {}."
     yield Quote(README, text, (entries, f"{both:.2f}", f"{torch:.1f}"))
     yield Quote(README, "[{} ms](results/diff/h200-products.json) | torch {} ms |", (f"{both:.2f}", f"{torch:.1f}"))
-    yield Quote(MEASUREMENTS, "[{} million entries](results/diff/h200-products.json)", (entries,))
+    yield Quote(page, "[{} million entries](results/diff/h200-products.json)", (entries,))
     figures = (f"{of(name):.3f}" for name in ("kernel A x", "forward", "torch CSR forward"))
-    yield Quote(MEASUREMENTS, "| `A @ x` | {} | {} | torch {} |", tuple(figures))
+    yield Quote(page, "| `A @ x` | {} | {} | torch {} |", tuple(figures))
     kernels = of("kernel A x") + of("kernel sampled") + of("kernel A.T g")
-    yield Quote(MEASUREMENTS, "| forward and backward | {} | {} | torch {} |", (f"{kernels:.3f}", f"{both:.3f}", f"{torch:.1f}"))
+    yield Quote(page, "| forward and backward | {} | {} | torch {} |", (f"{kernels:.3f}", f"{both:.3f}", f"{torch:.1f}"))
     ours, theirs = of("epoch", "h200-gcn"), of("torch-geometric's epoch", "h200-gcn")
     text = "[epoch of a graph network](results/diff/h200-gcn.json) | | {} | torch-geometric {} |"
-    yield Quote(MEASUREMENTS, text, (f"{ours:.2f}", f"{theirs:.2f}"))
+    yield Quote(page, text, (f"{ours:.2f}", f"{theirs:.2f}"))
 
 
 def imputation() -> Iterator[Quote]:
@@ -371,6 +372,27 @@ def host() -> Iterator[Quote]:
     yield Quote(MEASUREMENTS, text, (*(f"{each:.2f}" for each in plans), f"{kept[0]:.1f}", f"{kept[1]:.0f}"))
 
 
+def tutorial() -> Iterator[Quote]:
+    """Whole calls beside the fastest peer of each."""
+    page = "docs/tutorial.md"
+    for name, n, row in (
+        ("host-2-cores", 1_000, "| two cores, A and L in memory | [{}](results/wall/host-2-cores.json) | {} s | NumPy {} s |"),
+        ("host-2-cores", 8_000, "| the same | {} | {} s | SciPy {} s |"),
+        ("h200-cupy", 32_768, "| one H200, A and L on it | [{}](results/wall/h200-cupy.json) | {} s | CuPy {} s |"),
+        (
+            "h200-function-65536",
+            65_536,
+            "| the same, A a function | [{}](results/wall/h200-function-65536.json) | {} s | cuSOLVER {} s |",
+        ),
+    ):
+        medians = one(result(f"wall/{name}")["lines"], n=n)["medians"]
+        ours, peer = medians["ours"], min(each for who, each in medians.items() if who != "ours")
+        yield Quote(page, row, (f"{n:,}", seconds(ours), seconds(peer)))
+    found = result("h200-residue-131072-32g")
+    text = "| the same, in {} GiB | [{}](results/h200-residue-131072-32g.json) | {} s | |"
+    yield Quote(page, text, (f"{found['budget_bytes'] / 2**30:.0f}", _order(found), seconds(median(found["wall_seconds"]))))
+
+
 def mixed() -> Iterator[Quote]:
     """Mixed precision over FP64, and what certified answers cost."""
     page, rows = "docs/mixed-precision.md", {"ex 200, weak": "ex 200", "ex 50": "ex 50", "ex 10, strong": "ex 10"}
@@ -404,7 +426,9 @@ def clusters() -> Iterator[Quote]:
         one(result("cluster/h200x2-98304")["lines"], workers=workers, is_counted=True)["first_seconds"] for workers in (1, 2)
     )
     yield Quote("docs/cluster.md", "At 98,304 first calls on two H200s take {} and {} s.", tuple(f"{each:.1f}" for each in first))
-    yield Quote("docs/cluster.md", "an H200 each reach [{}](#speed) of one process", (f"{one_process / others[-1]:.2f}",))
+    yield Quote(
+        "docs/cluster.md", "an H200 each reach [{}](#speed) of the speed of one process", (f"{one_process / others[-1]:.2f}",)
+    )
     counted = [line for line in result("cluster/h200x2-131072")["lines"] if line.get("is_counted")]
     figures = [f"{one(counted, workers=workers)['seconds']:.2f}" for workers in (1, 0)]
     row = "| 131,072 | one, with two H200s | {} s | {} s | [file](results/cluster/h200x2-131072.json) |"
@@ -439,6 +463,7 @@ def cuts() -> Iterator[Quote]:
 QUOTED: tuple[Callable[[], Iterator[Quote]], ...] = (
     dense,
     host,
+    tutorial,
     types,
     kriging,
     eigenpairs,

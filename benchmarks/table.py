@@ -36,12 +36,12 @@ _ERROR_LENGTH = 100
 GPU_NOTE = """\
 - *budget*: memory of the GPUs, and as a share of L's bytes. Out of core means at most half.
 - *seconds*: median (least to most), from the first step to the last byte of L in its store. *wall*: median of the whole call.
-- *TFLOP/s*: `n³/3` over *seconds*.
+- *TFLOP/s*: $n^3 / 3$ over *seconds*.
 - *DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after.
 - *cuSOLVER in core*: ratio to its fastest Cholesky of the same covariance, the whole matrix in device memory.
 - *GB*: executed, of A read over the link, of L fetched again, of L written, and from GPU to GPU.
-- *residual*: largest `|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks. The bound is 4.
-- *J/TFLOP*: energy of the GPUs during the whole call over `n³/3`."""
+- *residual*: largest $|R_{ij}| / (\\sqrt{n}\\, u \\sqrt{A_{ii} A_{jj}})$ of 200 sampled blocks. The bound is 4.
+- *J/TFLOP*: energy of the GPUs during the whole call over $n^3 / 3$."""
 PREDICTED_NOTE = "*Low by*: the share of the measured seconds that the plan's lack."
 PEERS_NOTE = (
     "The whole matrix in device memory, the covariance of the cases beside it, warm, generation apart; the best of two runs "

@@ -48,7 +48,8 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 html_math_renderer = "mathml"
 
 html_theme = "pydata_sphinx_theme"
-html_title = "ooc_chol"
+html_title = f"ooc_chol {release}"
+html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]

@@ -26,9 +26,9 @@ def whole_number(value: object, what: str, advice: str = "give an int", *, least
     Parameters
     ----------
     value : object
-        What a caller gave.
+        Object that a caller gave.
     what : str
-        What it is called in the message.
+        Name in the message.
     advice : str
         The end of the message.
     least : int, optional
@@ -70,9 +70,9 @@ def real_number(value: object, what: str) -> float:
     Parameters
     ----------
     value : object
-        What a caller gave.
+        Object that a caller gave.
     what : str
-        What it is called in the message.
+        Name in the message.
 
     Returns
     -------
@@ -117,9 +117,9 @@ def parse_bytes(size: object, what: str = "size") -> int:
     Parameters
     ----------
     size : int, float or str
-        What a caller gave.
+        Object that a caller gave.
     what : str
-        What it is called in messages.
+        Name in messages.
 
     Returns
     -------

@@ -130,7 +130,7 @@ class NonFiniteError(OocCholError, ValueError):
     tile : (int, int) or None
         Tile ``(i, j)`` that holds the entry; None for a sparse matrix, all entries of which are read.
     held : str, optional
-        What stands there, where it is no number: ``"masked"``, or an object in words.
+        Value there, where it is no number: ``"masked"``, or an object in words.
     triangle : {"lower", "upper"}
         The triangle of A that is read.
     matrix : int, optional
@@ -170,9 +170,9 @@ class NonFiniteTensorError(OocCholError, ValueError):
     place : str
         Which, such as ``"X[3, 0, 7]"``.
     held : str
-        What stands there.
+        Value there.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     """
 
     def __init__(self, place: str, held: str, advice: str) -> None:
@@ -195,7 +195,7 @@ class MissingValueError(OocCholError, TypeError, ValueError):
     place : tuple of int
         Its indices, counted from zero; none of a scalar.
     held : str
-        What stands there: ``"masked"``, or pandas' ``"NA"``.
+        Value there: ``"masked"``, or pandas' ``"NA"``.
     """
 
     def __init__(self, name: str, place: tuple[int, ...], held: str = "masked") -> None:
@@ -216,13 +216,13 @@ class SparseInputError(OocCholError, ValueError):
     Parameters
     ----------
     source : str
-        What was given: the name of a file, or of a type.
+        Name of the input: the name of a file, or of a type.
     place : str
         Where in it, such as ``"line 7"``, ``"byte 128 of indices.npy"`` or ``"row 5"``; empty where it is the whole.
     problem : str
-        What is wrong there, with its numbers.
+        Problem at that place, with its numbers.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     """
 
     def __init__(self, source: str, place: str, problem: str, advice: str) -> None:
@@ -242,9 +242,9 @@ class PreconditionerError(OocCholError, ValueError):
     Parameters
     ----------
     problem : str
-        What is wrong, with its numbers.
+        Problem, with its numbers.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     """
 
     def __init__(self, problem: str, advice: str) -> None:
@@ -262,11 +262,11 @@ class SingularMatrixError(OocCholError, np.linalg.LinAlgError):
     Parameters
     ----------
     matrix : str
-        What it is, such as ``"A - sigma I"``.
+        Name of the matrix, such as ``"A - sigma I"``.
     problem : str
         How that showed, with its numbers.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     column : int, optional
         The column that has no pivot, counted from zero, where it is known: it depends on others.
     """
@@ -311,11 +311,11 @@ class UnsupportedTypeError(OocCholError, TypeError):
     Parameters
     ----------
     what : str
-        What was asked for, such as ``"precision_threshold"``.
+        Requested feature, such as ``"precision_threshold"``.
     dtype : str
         The type, by NumPy's name.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     """
 
     def __init__(self, what: str, dtype: str, advice: str) -> None:
@@ -338,7 +338,7 @@ class BudgetError(OocCholError, MemoryError):
     needed_bytes, budget_bytes : int
         Least bytes that suffice, and the bytes there are.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     """
 
     def __init__(self, what: str, needed_bytes: int, budget_bytes: int, advice: str) -> None:
@@ -478,9 +478,9 @@ class DeviceError(OocCholError, RuntimeError):
     device : str
         Name of the device, such as ``"cuda:0"``.
     step : str
-        What was asked of it, or was running, in words.
+        Step that was requested or was running, in words.
     reason : str
-        What its driver said.
+        Words of its driver.
     """
 
     def __init__(self, device: str, step: str, reason: str) -> None:
@@ -502,7 +502,7 @@ class ForkedError(OocCholError, RuntimeError):
     Parameters
     ----------
     what : str
-        What was used, such as ``"this factorization"``.
+        Object that was used, such as ``"this factorization"``.
     process : int
         The process that began it.
     """
@@ -529,9 +529,9 @@ class ClusterError(OocCholError, RuntimeError):
     Parameters
     ----------
     problem : str
-        What happened, and where.
+        Event and place.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     workers : mapping of str to str, optional
         By the address of each worker that the problem is about, what is told of it.
     """

@@ -37,6 +37,8 @@ MEAN_WORDS, MOST_WORDS = 25, 40
 EXAMPLE_COLUMNS = 70
 #: A heading of numpydoc, underlined.
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]+\n-{3,}$", re.MULTILINE)
+#: The first word of the description below a parameter, result or error.
+_DESCRIBED = re.compile(rf"^\S.*\n {{4}}({'|'.join(FIRST_WORDS)})\b", re.MULTILINE)
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) (.*)$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^\.\. (currentmodule|auto\w+):: +(\S+)", re.MULTILINE)
 
@@ -202,6 +204,9 @@ def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
     first = text.split()[0]
     if first in FIRST_WORDS:
         yield f"begins with {first}: begin with the noun, or with an imperative verb"
+    if is_public and _SECTION.search(text):
+        for word in _DESCRIBED.findall(text):
+            yield f"describes a parameter or a result by {word} ...: begin with the noun, or with an imperative verb"
     if not is_public and not isinstance(node, ast.Module) and _SECTION.search(text):
         yield "is internal, and has sections: keep a sentence or two"
     if is_public and (counts := sentence_words(text)):

@@ -131,8 +131,8 @@ def eigsh(
     check : bool
         Let random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
     preconditioner : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
-        Of LOBPCG: an approximation of the inverse of A, positive definite. An (n,) array is a diagonal, a callable takes an
-        (n, b) float64 array on the host.
+        Preconditioner of LOBPCG: an approximation of the inverse of A, positive definite. An (n,) array is a diagonal, a callable
+        takes an (n, b) float64 array on the host.
     null : (n,) or (n, m) array_like, optional
         Known null vectors of A, such as one of ones for each component of a graph. LOBPCG leaves them out.
     sigma : float, optional

@@ -92,7 +92,7 @@ def impute(
     momentum : float
         How far each step goes beyond its estimate, from 0 to less than 1. It needs no memory.
     shrinkage : {"garrote", "soft"}
-        What a singular value s above lambda becomes: ``s - lambda**2 / s``, or ``s - lambda``, as in the paper.
+        Value that a singular value s above lambda becomes: ``s - lambda**2 / s``, or ``s - lambda``, as in the paper.
     center : bool or "auto"
         Take the mean of all that is observed off before, and add it to the result. By default where it is more than four times
         its standard error.

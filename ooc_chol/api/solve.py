@@ -37,7 +37,7 @@ def solve(
     refine : bool
         Reach the accuracy of FP64 with a factor in mixed precision.
     overwrite_b : bool
-        Whether the solutions may take the memory of ``b``.
+        True if the solutions may take the memory of ``b``.
     **options
         Those of :func:`cholesky`: ``dtype``, ``tile_size``, ``devices``, ``memory_budget``, ``store``, ...
 

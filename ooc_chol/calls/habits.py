@@ -17,7 +17,7 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[Callable[Arguments, Res
     Parameters
     ----------
     elsewhere : mapping of str to str
-        What to do in place of each argument that other libraries have.
+        Advice in place of each argument that other libraries have.
 
     Returns
     -------

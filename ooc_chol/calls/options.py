@@ -291,7 +291,7 @@ def add_words(
     aliases : mapping of str to sequence of str, optional
         More words for some options.
     more : mapping of str to str, optional
-        What the help says of some options beside.
+        Words that the help says of some options beside.
     """
     for name in names:
         default = False if _WORDS[name].type == "bool" else None

@@ -63,8 +63,8 @@ def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "f
     Returns
     -------
     context manager
-        Of ``report(done, total, seconds)``, or of None. It raises :class:`~ooc_chol.errors.StoppedError` where the caller's
-        function returns True.
+        Context of ``report(done, total, seconds)``, or of None. It raises :class:`~ooc_chol.errors.StoppedError` where the
+        caller's function returns True.
     """
     return _NOBODY if progress is None or progress is False else _reporter(progress, name, unit)
 
@@ -115,7 +115,7 @@ def open_reporter(progress: Progress, most: int, name: str, unit: str) -> Iterat
     Returns
     -------
     context manager
-        Of ``show(done, note, seconds)``, or of None.
+        Context of ``show(done, note, seconds)``, or of None.
     """
     if progress is True:
         with _bar(name, unit) as bar:

@@ -60,7 +60,7 @@ class ClusterPlan(AbstractPlan):
         Heights of blocks, in tile rows, that were looked at as well, and their predicted seconds; empty where the height was
         given, or rates are unknown.
     settled : Settled or None
-        What the call came to that was planned; None where there was none, and no call can take the plan.
+        Settled choices of the planned call; None where there was none, and no call can take the plan.
     """
 
     call: ClassVar[str] = "cholesky"

@@ -26,7 +26,7 @@ class ClusterReport(AbstractReport):
     Parameters
     ----------
     plan : ClusterPlan
-        What was planned.
+        Plan of the run.
     blocks : BlockGrid
         How L is cut.
     fmt : PrecisionFormat
@@ -67,11 +67,11 @@ class ClusterReport(AbstractReport):
     worker_bytes : mapping of str to int
         Most memory that each worker's process has had since it started; empty where the system does not tell.
     passes : Passes
-        What passes over L beside the run did until now.
+        Passes over L beside the run until now.
     precision : PrecisionMap or None
         In mixed precision the formats of the tiles, with the norms of A that they follow from; None in one format.
     escalations : Escalations
-        What was computed again because a pivot failed or the bound was too large.
+        Parts that were computed again because a pivot failed or the bound was too large.
     certified_bound : CertifiedBound or None
         In mixed precision what ``||A - L L.T||_F / ||A||_F`` is at most.
     certificate_seconds : float

@@ -72,11 +72,11 @@ class BatchFactor(AbstractClosing):
     Parameters
     ----------
     kernels : AbstractBatchKernels
-        What computes where the factors lie.
+        Kernels of the device where the factors lie.
     stack : (b, n, n) array
         The factors, on the device; the batch keeps them.
     report : BatchReport
-        What making them took.
+        Report of making them.
 
     Notes
     -----

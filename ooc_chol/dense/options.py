@@ -217,7 +217,7 @@ class FactorOptions:
         aliases : mapping of str to sequence of str, optional
             More words for some options, by the names of these.
         more : mapping of str to str, optional
-            What the help of a command says of some options beside, by the names of these.
+            Words that the help of a command says of some options beside, by the names of these.
         without : collection of str
             Names of options that the command does not have; they keep their defaults. ``precision_rule`` has no word.
 
@@ -245,7 +245,7 @@ class FactorOptions:
         Parameters
         ----------
         arguments : argparse.Namespace
-            What a parser with :meth:`add_arguments` found.
+            Arguments that a parser with :meth:`add_arguments` found.
         **others
             Fields that a subclass has beside.
 

@@ -60,14 +60,14 @@ class FactorReport(AbstractReport):
         mixed precision, the run and giving memory back. Two things that come last are not in it: completing a file, that is
         waiting for the disk and giving the file its name, and making the factor object.
     escalations : Escalations
-        What failed in the planned formats and was computed again in wider ones: a tuple of them, printed a line each.
+        Parts that failed in the planned formats and was computed again in wider ones: a tuple of them, printed a line each.
     certified_bound : CertifiedBound or None
         With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
     certificate_seconds : float
         Seconds for that before and after the run, in which tiles of L meet random vectors as they leave the device. Where there
         is no room for these, or tiles were kept of a run that failed, it is seconds of reading L.
     passes : Passes
-        What passes over A and L beside the run did until now, by kind (``passes.totals``): in mixed precision the norms of A and,
+        Passes over A and L beside the run until now, by kind (``passes.totals``): in mixed precision the norms of A and,
         where it reads L, the certificate, then solves, sums over the inverse and products with L.
     resumed : int
         Tiles that were in a checkpoint, and were not computed again: rates count the others' flops.

@@ -172,11 +172,11 @@ def logdet(pattern: Pattern, values: Any, *, apply: Apply = run) -> Any:
     Parameters
     ----------
     pattern : Pattern
-        Of A, (n, n), symmetric, such as that of a precision matrix.
+        Pattern of A, (n, n), symmetric, such as that of a precision matrix.
     values : (nnz,) array
         Values of A, float32 or float64, those of both triangles.
     apply : callable
-        What computes operations: an adapter's own, for arrays of its framework.
+        Computing part: an adapter's own, for arrays of its framework.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def cholesky(pattern: Pattern, values: Any, *, apply: Apply = run) -> tuple[Patt
     Returns
     -------
     pattern : Pattern
-        Of L, with every entry that the pattern of A makes possible.
+        Pattern of L, with every entry that the pattern of A makes possible.
     values : (nnz of L,) array
         Its values.
     order : (n,) array of int

@@ -187,7 +187,7 @@ def eigsh(
     Parameters
     ----------
     pattern : Pattern
-        Of A, (n, n), symmetric.
+        Pattern of A, (n, n), symmetric.
     values : (nnz,) array
         Values of A, float32 or float64, those of both triangles.
     k : int
@@ -201,7 +201,7 @@ def eigsh(
     devices : optional
         As for :func:`ooc_chol.eigsh`, which computes the pairs.
     apply : callable
-        What computes operations: an adapter's own, for arrays of its framework.
+        Computing part: an adapter's own, for arrays of its framework.
 
     Returns
     -------

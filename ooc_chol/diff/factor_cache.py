@@ -238,11 +238,11 @@ def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method:
     Parameters
     ----------
     pattern : Pattern
-        Of the matrix, (n, n).
+        Pattern of the matrix, (n, n).
     values : (nnz,) array
         Its values, float32 or float64, of NumPy or CuPy. They are copied: changes afterwards do not change the factor.
     assume : {None, "symmetric", "spd"}
-        What is known of the matrix: that it is symmetric, or symmetric and positive definite, which has less fill, and on CUDA
+        Known property of the matrix: that it is symmetric, or symmetric and positive definite, which has less fill, and on CUDA
         one factor for the matrix and its transpose. Both triangles are given and compared.
     method : {"auto", "superlu", "cudss"}
         SuperLU on the host; or cuDSS on the device of CuPy's arrays, which ``"auto"`` takes where it is installed. Without it,
@@ -251,7 +251,7 @@ def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method:
     Returns
     -------
     Factor
-        What solves.
+        Factor that solves.
 
     Raises
     ------

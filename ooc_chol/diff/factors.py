@@ -159,22 +159,22 @@ def solve(
     Parameters
     ----------
     pattern : Pattern
-        Of A, (n, n).
+        Pattern of A, (n, n).
     values : (nnz,) array
         Values of A, float32 or float64.
     b : (n,) or (n, k) array
         Right-hand sides, of the type and in the memory of ``values``.
     trans : bool
-        Whether to solve with the transpose of A.
+        Solve with the transpose of A.
     assume, method
         As for :func:`factorize`.
     factor : Factor, optional
-        Of these values, by :func:`factorize`. Without it, the factor of the last values of the pattern is taken where they are
-        equal, one by one, and made otherwise.
+        Factor of these values, by :func:`factorize`. Without it, the factor of the last values of the pattern is taken where they
+        are equal, one by one, and made otherwise.
     precision : {"FDF"}, optional
         Multiply and add float32 numbers in float64, in gradients of the values.
     apply : callable
-        What computes operations: an adapter's own, for arrays of its framework.
+        Computing part: an adapter's own, for arrays of its framework.
 
     Returns
     -------
@@ -223,17 +223,17 @@ def triangular_solve(
     Parameters
     ----------
     pattern : Pattern
-        Of T, (n, n), without entries in the other triangle.
+        Pattern of T, (n, n), without entries in the other triangle.
     values : (nnz,) array
         Values of T, float32 or float64.
     b : (n,) or (n, k) array
         Right-hand sides, of the type and in the memory of ``values``.
     lower : bool
-        Whether T is a lower triangle.
+        True if T is a lower triangle.
     trans : bool
-        Whether to solve with the transpose of T.
+        Solve with the transpose of T.
     unit_diagonal : bool
-        Whether the diagonal counts as ones; what is stored there is not read, and has a gradient of 0.
+        True if the diagonal counts as ones; what is stored there is not read, and has a gradient of 0.
     precision, apply
         As for :func:`solve`.
 

@@ -87,13 +87,13 @@ def add(
     Parameters
     ----------
     p, q : Pattern
-        Of A and of B, of one shape.
+        Patterns of A and of B, of one shape.
     a, b : (nnz,) array
         Their values.
     alpha, beta : float
         Factors.
     apply : callable
-        What computes operations: an adapter's own, for arrays of its framework.
+        Computing part: an adapter's own, for arrays of its framework.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def spgemm(p: Pattern, a: Any, q: Pattern, b: Any, *, precision: str | None = No
     Parameters
     ----------
     p, q : Pattern
-        Of A and of B.
+        Patterns of A and of B.
     a, b : (nnz,) array
         Their values.
     precision : {"FDF"}, optional
@@ -184,7 +184,7 @@ def transpose(p: Pattern, a: Any, *, apply: Apply = run) -> tuple[Pattern, Any]:
     Parameters
     ----------
     p : Pattern
-        Of A.
+        Shape of A.
     a : (nnz,) array
         Its values.
     apply : callable
@@ -193,7 +193,7 @@ def transpose(p: Pattern, a: Any, *, apply: Apply = run) -> tuple[Pattern, Any]:
     Returns
     -------
     pattern : Pattern
-        Of the transpose.
+        Pattern of the transpose.
     values : (nnz,) array
         Its values.
     """
@@ -212,7 +212,7 @@ def tril(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern
     Returns
     -------
     pattern : Pattern
-        Of the part.
+        Pattern of the part.
     values : (nnz,) array
         Its values.
     """
@@ -232,7 +232,7 @@ def triu(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern
     Returns
     -------
     pattern : Pattern
-        Of the part.
+        Pattern of the part.
     values : (nnz,) array
         Its values.
     """
@@ -276,9 +276,9 @@ def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precisio
     Parameters
     ----------
     rows : (n_rows,) array, optional
-        What each row is multiplied by.
+        Multiplier of each row.
     columns : (n_columns,) array, optional
-        What each column is multiplied by.
+        Multiplier of each column.
     precision : {"FDF"}, optional
         Add float32 numbers in float64, in gradients of the two vectors.
 

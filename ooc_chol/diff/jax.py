@@ -65,7 +65,7 @@ def sampled(pattern: Pattern, g: Any, x: Any, *, precision: str | None = None) -
         (m, n).
     g : (m,) or (m, k) array
     x : (n,) or (n, k) array
-        Of one type.
+        Numbers of one type.
     precision : {"FDF"}, optional
         As for :func:`matmul`.
 
@@ -99,9 +99,9 @@ def scale(A: CSR, *, rows: Any = None, columns: Any = None, precision: str | Non
     A : CSR
         (m, n).
     rows : (m,) array, optional
-        What each row is multiplied by, of A's type.
+        Multiplier of each row, of A's type.
     columns : (n,) array, optional
-        What each column is multiplied by.
+        Multiplier of each column.
     precision : {"FDF"}, optional
         Add float32 numbers in float64, in the derivatives by the two vectors.
 
@@ -141,13 +141,13 @@ def solve(
     A : CSR
         (n, n).
     b : (n,) or (n, k) array
-        Of A's type.
+        Numbers of A's type.
     assume : {"symmetric", "spd"}, optional
-        What is known of A: that it is symmetric, or positive definite, too, which has less fill. Both triangles are compared.
+        Known property of A: that it is symmetric, or positive definite, too, which has less fill. Both triangles are compared.
     method : {"auto", "superlu", "cudss"}
         SuperLU on the host; or cuDSS for arrays on a CUDA device, which ``"auto"`` takes where it is installed.
     trans : bool
-        Whether to solve with ``A.T``.
+        Solve with ``A.T``.
     precision : {"FDF"}, optional
         Multiply and add float32 numbers in float64 in products of derivatives; the factor has A's type.
 
@@ -193,7 +193,7 @@ def triangular_solve(
     A : CSR
         T, (n, n), without entries in the other triangle, such as ``A.tril()``.
     b : (n,) or (n, k) array
-        Of A's type.
+        Numbers of A's type.
     precision : {"FDF"}, optional
         As for :func:`solve`.
 

@@ -77,7 +77,7 @@ class CSR:
         Parameters
         ----------
         matrix : BCOO, BCSR, sparse or dense matrix, graph, or str
-            Of float32 or float64, or whole numbers in anything but JAX's own; entries that are stored stay, duplicates are
+            Matrix of float32 or float64, or whole numbers in anything but JAX's own; entries that are stored stay, duplicates are
             summed. What :func:`ooc_chol.block_csr` packs will do. Gradients reach the data of a BCOO or BCSR, whose indices are
             static.
 
@@ -183,7 +183,7 @@ def matmul(A: CSR, x: Any, *, precision: str | None = None) -> Array:
     A : CSR
         (m, n).
     x : (n,) or (n, k) array
-        Of A's type.
+        Numbers of A's type.
     precision : {"FDF"}, optional
         Multiply and add float32 numbers in float64, in derivatives too; JAX's 64-bit types must be on.
 
@@ -245,7 +245,7 @@ def add(A: CSR, B: CSR, *, alpha: Any = 1.0, beta: Any = 1.0) -> CSR:
     Parameters
     ----------
     A, B : CSR
-        Of one shape and type.
+        Matrices of one shape and type.
     alpha, beta : float
         Factors, which may be differentiated by.
 

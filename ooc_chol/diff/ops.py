@@ -76,7 +76,7 @@ def vjp(op: AbstractOp, given: Sequence[Array], g: Array, *, wanted: Sequence[bo
     op : AbstractOp
         Such as ``MatMul(pattern)``.
     given : sequence of array
-        What it is computed of.
+        Arrays that it is computed of.
     g : array
         A cotangent: an array of the shape of the result.
     wanted : sequence of bool, optional

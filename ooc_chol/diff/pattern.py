@@ -46,7 +46,7 @@ class Pattern:
     shape : (int, int)
         Rows and columns.
     name : str
-        What errors call it.
+        Name in errors.
 
     Raises
     ------
@@ -125,10 +125,10 @@ class Pattern:
         Parameters
         ----------
         matrix : sparse or dense matrix, graph, or str
-            Of any format that :func:`ooc_chol.block_csr` packs; entries that are stored stay, zeros among them, and duplicates
-            are summed.
+            Matrix in any format that :func:`ooc_chol.block_csr` packs; entries that are stored stay, zeros among them, and
+            duplicates are summed.
         name : str
-            What errors call it.
+            Name in errors.
 
         Returns
         -------

@@ -25,11 +25,11 @@ def matmul(pattern: Pattern, v: Array, x: Array, *, precision: str | None = None
     Parameters
     ----------
     pattern : Pattern
-        Of A, (n_rows, n_columns).
+        Pattern of A, (n_rows, n_columns).
     v : (nnz,) array
         Values of A, float32 or float64.
     x : (n_columns,) or (n_columns, k) array
-        What A is multiplied with, of the type and in the memory of ``v``.
+        Vectors that A is multiplied with, of the type and in the memory of ``v``.
     precision : {"FDF"}, optional
         Multiply and add float32 numbers in float64. The type of ``v`` otherwise.
 

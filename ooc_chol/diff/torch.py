@@ -53,7 +53,7 @@ def matmul(A: CSR, x: Tensor, *, precision: str | None = None) -> Tensor:
     A : CSR
         (m, n).
     x : (n,) or (n, k) tensor
-        Of the type and on the device of A.
+        Numbers of the type and on the device of A.
     precision : {"FDF"}, optional
         Multiply and add float32 numbers in float64, in gradients too; the results are float32.
 
@@ -171,7 +171,7 @@ def add(A: CSR, B: CSR, *, alpha: float | Tensor = 1.0, beta: float | Tensor = 1
     Parameters
     ----------
     A, B : CSR
-        Of one shape and type, on one device.
+        Matrices of one shape and type, on one device.
     alpha, beta : float or tensor of no dimensions
         Factors; gradients reach them, too.
 
@@ -278,9 +278,9 @@ def scale(A: CSR, *, rows: Tensor | None = None, columns: Tensor | None = None, 
     A : CSR
         (m, n).
     rows : (m,) tensor, optional
-        What each row is multiplied by.
+        Multiplier of each row.
     columns : (n,) tensor, optional
-        What each column is multiplied by.
+        Multiplier of each column.
     precision : {"FDF"}, optional
         Add float32 numbers in float64, in gradients of the two vectors.
 

@@ -86,9 +86,9 @@ class CSR:
         Parameters
         ----------
         A : tensor, sparse or dense matrix, graph, or str
-            Of two dimensions and real floating-point numbers: a tensor in CSR, CSC or COO layout or a dense one, or anything
-            that :func:`ooc_chol.block_csr` packs, where whole numbers become float64. Of dense ones the entries that are not
-            zero are taken. Rows are sorted and entries of one place added where they are not so already; ``repr`` says it.
+            Matrix of two dimensions and real floating-point numbers: a tensor in CSR, CSC or COO layout or a dense one, or
+            anything that :func:`ooc_chol.block_csr` packs, where whole numbers become float64. Of dense ones the entries that are
+            not zero are taken. Rows are sorted and entries of one place added where they are not so already; ``repr`` says it.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class CSR:
         Parameters
         ----------
         requires_grad : bool
-            Whether it does.
+            True if it does.
 
         Returns
         -------

@@ -35,7 +35,7 @@ class Factorization(AbstractClosing):
     matrix : CSR
         The matrix.
     factor : Factor
-        What solves: its ``method``, ``copies`` and words.
+        Factor that solves: its ``method``, ``copies`` and words.
     """
 
     def __init__(self, matrix: CSR, factor: Factor) -> None:
@@ -50,7 +50,7 @@ class Factorization(AbstractClosing):
         b : (n,) or (n, k) tensor
             Right-hand sides.
         trans : bool
-            Whether with the transpose of A.
+            Solve with the transpose of A.
         precision : {"FDF"}, optional
             As for :func:`ooc_chol.diff.torch.solve`.
 
@@ -131,14 +131,14 @@ def solve(
     b : (n,) or (n, k) tensor
         Right-hand sides, of the type and on the device of A.
     trans : bool
-        Whether to solve with the transpose of A.
+        Solve with the transpose of A.
     assume : {None, "symmetric", "spd"}
-        What is known of A: that it is symmetric, or symmetric and positive definite. It is checked as far as the values show it.
+        Known property of A: that it is symmetric, or symmetric and positive definite. It is checked as far as the values show it.
     method : {"auto", "superlu", "cudss"}
         SuperLU on the host; or cuDSS for tensors on a CUDA device, which ``"auto"`` takes where it is installed.
     factor : Factorization or Factor, optional
-        Of A with its present values, by :func:`factorize`. Without it, the last factor of the pattern is taken where its values
-        are equal, one by one, and made otherwise.
+        Factorization of A with its present values, by :func:`factorize`. Without it, the last factor of the pattern is taken
+        where its values are equal, one by one, and made otherwise.
     precision : {"FDF"}, optional
         Multiply and add float32 numbers in float64, in the gradient of A.
 

@@ -44,7 +44,7 @@ class Drawing:
     width, height : int
         Pixels.
     title : str
-        What it shows, for who cannot see it.
+        Description, for who cannot see it.
     """
 
     def __init__(self, width: int, height: int, title: str) -> None:

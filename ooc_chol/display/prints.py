@@ -24,7 +24,7 @@ def one_line(owner: object, facts: Mapping[str, object]) -> str:
     owner : object
         Object whose class gives the name.
     facts : mapping of str to object
-        What is told of it, the most important first: numbers are rounded, arrays are named by their shape, long sequences by
+        Facts to print, the most important first: numbers are rounded, arrays are named by their shape, long sequences by
         their length, and what does not fit is left out.
 
     Returns

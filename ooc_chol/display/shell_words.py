@@ -38,7 +38,7 @@ def shell_words(text: str, options: Collection[str] = USUAL) -> str:
     Parameters
     ----------
     text : str
-        What an error or a warning says.
+        Text of an error or a warning.
     options : collection of str
         Names of the options that the command has, with underscores. Advice that takes ``store`` is left out where it has none.
 

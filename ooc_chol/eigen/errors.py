@@ -29,9 +29,10 @@ class NoConvergenceError(OocCholError, ArpackNoConvergence):  # type: ignore[mis
     reason : str
         Why the run ended.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
     what : str
-        What was wanted, in the plural: eigenpairs, or singular triplets, whose values and right vectors stand in their places.
+        Kind of the wanted results, in the plural: eigenpairs, or singular triplets, whose values and right vectors stand in their
+        places.
     """
 
     def __init__(

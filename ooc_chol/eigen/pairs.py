@@ -21,12 +21,12 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
     eigenvalues : (k,) float64 array
         Ascending.
     eigenvectors : (n, k) array
-        Of norm 1, as columns, of the type in which vectors were stored.
+        Vectors of norm 1, as columns, of the type in which vectors were stored.
     residuals : (k,) float64 array
         ``||A v - w v|| / ||v||`` of each pair, relative to the largest magnitude of an eigenvalue that was seen. They are
         computed in float64 from the vectors that are returned, whatever the precision.
     report : EigshReport
-        What was done: passes over A, restarts, check sweeps.
+        Report of the call: passes over A, restarts, check sweeps.
     trace : Trace or None
         Every copy and computation on devices, where it was asked for.
     """

@@ -128,7 +128,7 @@ class EigshPlan(AbstractPlan):
     choice : BlockChoice or None
         The number of columns that was chosen of several, with what is predicted; None where none was.
     others : tuple of BlockChoice
-        What else was looked at; nothing where the user gave the block.
+        Other blocks that were compared; nothing where the user gave the block.
     cluster : MultiplyPlan or None
         Products on the workers of a cluster, where there is one; with a basis on devices that lies there too.
     """

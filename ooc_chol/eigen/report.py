@@ -62,9 +62,9 @@ class EigshReport(AbstractPlannedReport):
     key : mapping
         Arithmetic key, without contents of A.
     seconds : CallSeconds
-        Of the whole call and of its parts: ``"pack"``, ``"plan"``, ``"run"`` from the first product to the last certificate, and
-        of that run ``"checkpoints"`` and ``"host"``, and on devices ``"passes"`` and ``"orthogonalization"`` by their own clocks,
-        and ``"waited"`` for them.
+        Seconds of the whole call and its parts: ``"pack"``, ``"plan"``, ``"run"`` from the first product to the last
+        certificate, and of that run ``"checkpoints"`` and ``"host"``, and on devices ``"passes"`` and ``"orthogonalization"`` by
+        their own clocks, and ``"waited"`` for them.
     bytes : CallBytes
         Bytes of blocks over each link; none where A multiplied by itself on the host.
     moves : EigshMoves or None
@@ -202,7 +202,7 @@ class EigshReport(AbstractPlannedReport):
         Parameters
         ----------
         trace : Trace
-            Of the same run.
+            Trace of the same run.
 
         Returns
         -------

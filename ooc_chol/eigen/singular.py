@@ -40,7 +40,7 @@ class SvdsReport(AbstractPlannedReport):
     key : mapping
         Arithmetic key, without contents of A.
     seconds : CallSeconds
-        Of the whole call, and of its parts: ``"pack"``, ``"plan"``, ``"run"``, and of that ``"checkpoints"``.
+        Seconds of the whole call, and of its parts: ``"pack"``, ``"plan"``, ``"run"``, and of that ``"checkpoints"``.
     bytes : CallBytes
         Bytes of blocks over each link; none where A multiplied by itself.
     resumed : int
@@ -155,7 +155,7 @@ class SingularTriplets:
     left_residuals, right_residuals : (k,) float64 array
         ``||A v - s u||`` and ``||A.T u - s v||`` of each, relative to the largest singular value, computed in float64.
     report : SvdsReport
-        What was done.
+        Report of the call.
     trace : Trace or None
         Every copy and product, where that was asked for.
     """

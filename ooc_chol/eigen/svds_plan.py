@@ -50,7 +50,7 @@ class SvdsPlan(AbstractPlan):
     Parameters
     ----------
     shape : (int, int)
-        Of A.
+        Shape of A.
     k : int
         Triplets.
     precision : Precision

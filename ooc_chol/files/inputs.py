@@ -40,21 +40,21 @@ def plain_array(
     Parameters
     ----------
     name : str
-        What the caller calls it.
+        Name at the caller's.
     given : array
         An array, a masked one whose mask is False everywhere included; nested sequences, and what else NumPy makes an array of;
         or what hands its memory over by DLPack alone.
     dtype : dtype, optional
         Type of the array; that of what is given by default.
     copy : bool
-        Whether the array has memory of its own in any case.
+        True if the array has memory of its own in any case.
     gaps_as_nan : bool
-        Whether masked entries become NaN instead, for whom NaN is what is missing.
+        True if masked entries become NaN instead, for whom NaN is what is missing.
 
     Returns
     -------
     array
-        Of no subclass.
+        Array of no subclass.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     path : str or PathLike
         Name of the file, which may be a link.
     pipes : bool
-        Whether it may be a pipe, too, as shells make for ``<(command)``, if somebody writes to it.
+        True if it may be a pipe, too, as shells make for ``<(command)``, if somebody writes to it.
 
     Returns
     -------
@@ -280,7 +280,7 @@ def input_lines(path: AnyPath, most_bytes: int, *, pipes: bool = False) -> Itera
     most_bytes : int
         Bytes that a line has at most.
     pipes : bool
-        Whether it may be a pipe, too, as for :func:`~ooc_chol.toolbox.input_file`.
+        True if it may be a pipe, too, as for :func:`~ooc_chol.toolbox.input_file`.
 
     Yields
     ------
@@ -316,7 +316,7 @@ def parse_json(text: str) -> Any:
     Returns
     -------
     object
-        Of dicts, lists, texts, finite numbers, truth values and None.
+        Value of dicts, lists, texts, finite numbers, truth values and None.
 
     Raises
     ------

@@ -72,12 +72,12 @@ class FileKind:
     mark : bytes
         Bytes with which every such file begins.
     anywhere : bool
-        Whether the mark is not at the beginning, but anywhere within the first or last 64 KiB.
+        True if the mark is not at the beginning, but anywhere within the first or last 64 KiB.
     endings : tuple of str
         Endings of their names, such as ``(".pftrace",)``. With some, names that promise another format are refused; those that
         promise none are not.
     gzipped : bool
-        Whether a file whose name ends in ``.gz`` is compressed, in the format of gzip.
+        True if a file whose name ends in ``.gz`` is compressed, in the format of gzip.
     hint : str
         Words for the end of the message about a name that is refused, on what else can be done.
     """
@@ -202,7 +202,7 @@ def check_outputs(
     inputs : iterable of (str, path or None)
         All files that the call reads, or that are read later, each behind the option that names it; None where there is none.
     replace : bool
-        Whether the user asked for files to be replaced.
+        True if the user asked for files to be replaced.
     ask : str
         Words for the message on how the user asks for that; empty where there is no way.
 
@@ -244,7 +244,7 @@ def output_file(
     kind : FileKind, optional
         Kind of the files that may be replaced unasked; without it there are none.
     replace : bool
-        Whether a file of any other kind may be replaced, too.
+        True if a file of any other kind may be replaced, too.
     ask : str
         Words for the message on how the user asks for that; empty where there is no way.
     option : str

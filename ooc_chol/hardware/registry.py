@@ -47,7 +47,7 @@ def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bo
     devices : str, sequence of str, int, or None
         As :func:`ooc_chol.cholesky` takes them.
     must_exist : bool
-        Whether this machine must have them; devices of another machine are planned for.
+        True if this machine must have them; devices of another machine are planned for.
 
     Returns
     -------

@@ -80,7 +80,7 @@ class HostMemory(AbstractClosing):
         nbytes : int
             Bytes that it needs; those that it never touches take no memory.
         purpose : Purpose
-            What they are for, in the words of the error.
+            Purpose, in the words of the error.
 
         Returns
         -------
@@ -122,7 +122,7 @@ class HostMemory(AbstractClosing):
         Parameters
         ----------
         registrar : AbstractRegistrar
-            What locks a piece.
+            Registrar that locks a piece.
         end : int
             First byte behind what is used.
         order : iterable of (int, int)

@@ -148,7 +148,7 @@ class CertifiedSolution:
     x : (n,) or (n, m) array
         The solutions, refined once.
     error : float or (m,) array
-        What ``sqrt(e.T A e)`` of their errors e is at most; infinite where the factor is too far from A to certify anything.
+        Bound of ``sqrt(e.T A e)`` for their errors e; infinite where the factor is too far from A to certify anything.
     norm : float or (m,) array
         ``sqrt(x.T A x)`` of the solutions, beside which the errors are to be seen.
     half_width : (n,) or (n, m) array

@@ -36,7 +36,7 @@ class Escalation:
     Parameters
     ----------
     remedy : Remedy
-        What was computed again in FP64: a tile row, or everything.
+        Part that was computed again in FP64: a tile row, or everything.
     column : int or None
         Tile column of the failed pivot; None where none failed.
     minor : int or None
@@ -44,7 +44,7 @@ class Escalation:
     work : float
         Flops computed again, as a share of the factorization's, at most.
     bound : float or None
-        What the error of a complete factor was certified to be at most: more than was asked for.
+        Certified bound of a complete factor's error: more than was asked for.
     """
 
     remedy: Remedy

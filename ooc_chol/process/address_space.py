@@ -53,9 +53,9 @@ def check_room(nbytes: int, what: str, advice: str) -> None:
     nbytes : int
         Bytes that will be asked for.
     what : str
-        What they are for, in words, such as ``"memory for the columns of soil.nc"``.
+        Purpose, in words, such as ``"memory for the columns of soil.nc"``.
     advice : str
-        What the user can do, as the end of the message.
+        Advice for the user, the end of the message.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def guarded_imports(*, blas: bool = True) -> Iterator[None]:
     Parameters
     ----------
     blas : bool
-        Whether they load SciPy's BLAS, which asks without end for memory that it does not get: it is looked for before.
+        True if they load SciPy's BLAS, which asks without end for memory that it does not get: it is looked for before.
 
     Raises
     ------

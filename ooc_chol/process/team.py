@@ -201,8 +201,8 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
     ValueError
         ``threads`` is below 1.
     BaseException
-        What a call raised, or an interrupt; calls that had not started by then are dropped. No thread is left that would keep
-        the process from ending, as those of ``concurrent.futures`` do.
+        Error that a call raised, or an interrupt; calls that had not started by then are dropped. No thread is left that would
+        keep the process from ending, as those of ``concurrent.futures`` do.
     BudgetError
         The system has no room for the stack of another thread, or starts no more.
 

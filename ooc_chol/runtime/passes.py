@@ -310,7 +310,7 @@ class Passes:
     Parameters
     ----------
     is_traced : bool
-        Whether :attr:`records` are kept: one for each block that a pass reads or computes with.
+        True if :attr:`records` are kept: one for each block that a pass reads or computes with.
     """
 
     def __init__(self, *, is_traced: bool = False) -> None:

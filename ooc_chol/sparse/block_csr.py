@@ -40,7 +40,7 @@ class BlockCSR(AbstractClosing):
     tier : AbstractBlockTier
         Holds the bytes of all blocks; the matrix closes it.
     facts : Facts
-        What is known of the matrix beside them.
+        Known facts of the matrix beside them.
 
     Notes
     -----
@@ -188,7 +188,7 @@ class BlockCSR(AbstractClosing):
         Returns
         -------
         csr_array
-            Of :attr:`dtype`, with the values that were packed, to the bit; canonical.
+            Matrix of :attr:`dtype`, with the values that were packed, to the bit; canonical.
 
         Raises
         ------

@@ -46,7 +46,7 @@ class RandomGraph(AbstractRows):
     memory_bytes : int or None
         Bytes for drawn edges on each; None for a part of what is free.
     numbering : callable or None
-        What numbers the vertices anew, by degree; None where they keep the numbers of the draw.
+        Function that numbers the vertices anew, by degree; None where they keep the numbers of the draw.
 
     Attributes
     ----------
@@ -157,9 +157,9 @@ def rmat(
         Probabilities of the quadrants (0, 0), (0, 1) and (1, 0) at each of ``scale`` levels; (1, 1) has what is left. They are
         rounded to multiples of ``2**-16``.
     seed : int
-        Of 64 bits; each gives another graph, with other labels of its vertices.
+        Seed of 64 bits; each gives another graph, with other labels of its vertices.
     directed : bool
-        Whether an edge from u to v is the entry (u, v) alone; else (v, u) is one too, and the matrix is symmetric.
+        True if an edge from u to v is the entry (u, v) alone; else (v, u) is one too, and the matrix is symmetric.
     order : {"degree"}, optional
         Number vertices by descending degree, edges that were drawn more than once counted as often: products are faster where
         hubs are adjacent. None leaves them in the order of the bijection. See the notes.
@@ -225,7 +225,7 @@ def urand(
     degree : int
         Edges drawn for each vertex; degrees are about Poisson distributed with mean ``2 * degree``, or ``degree`` if directed.
     seed : int
-        Of 64 bits; each gives another graph.
+        Seed of 64 bits; each gives another graph.
     directed, order, devices, memory_budget
         As for :func:`rmat`.
 

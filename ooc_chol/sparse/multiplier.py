@@ -148,11 +148,11 @@ class Multiplier(AbstractClosing):
     operator : Operator
         The matrix and its diagonals.
     plan : MultiplyPlan
-        What is done in a product.
+        Plan of a product.
     stack : ExitStack
         Closes what was opened for it, and then devices.
     trace : bool
-        Whether every copy and product is recorded.
+        True if every copy and product is recorded.
     progress : bool or callable, optional
         As for :func:`multiplier`.
     parts : mapping of str to float
@@ -279,7 +279,7 @@ class Multiplier(AbstractClosing):
         Parameters
         ----------
         symmetric : bool
-            Whether the matrix is its own transpose, so that products with the transpose are those with the matrix. That is not
+            True if the matrix is its own transpose, so that products with the transpose are those with the matrix. That is not
             checked; other matrices have no such products.
 
         Returns

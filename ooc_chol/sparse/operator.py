@@ -31,7 +31,7 @@ class Operator:
     right : (n_columns,) array_like, optional
         One number for each row of X, by which it is multiplied first; none (default) leaves X as it is.
     shift : float or (n,) array_like, optional
-        What is added: a multiple of X, or one number for each row.
+        Diagonal that is added: a multiple of X, or one number for each row.
 
     Raises
     ------
@@ -182,12 +182,12 @@ def laplacian(A: Any, normalized: bool = False) -> Operator:
         Adjacency matrix, symmetric, of weights or ones: a packed one, or anything that :func:`block_csr` packs, which then stays
         packed in host memory until the operator's ``matrix`` is closed. Symmetry is not checked.
     normalized : bool
-        Whether the symmetrically normalized Laplacian is wanted, whose eigenvalues lie from 0 to 2 where no weight is negative.
+        Take the symmetrically normalized Laplacian, whose eigenvalues lie from 0 to 2 where no weight is negative.
 
     Returns
     -------
     Operator
-        Of A itself, with its row sums d as diagonals.
+        Operator of A itself, with its row sums d as diagonals.
 
     Raises
     ------

@@ -71,7 +71,7 @@ def block_csr(
         Bytes of a block, such as ``"64 MiB"``, which only a block of one row exceeds. By default a 64th of the matrix, and 16 to
         256 MiB.
     zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
+        Keep or drop entries that are zero.
     dtype : dtype, optional
         float32 rounds every value to it once; float64 says that the matrix is of that, whatever its source is of. By default the
         source's, float64 where that is no type of floats.

@@ -137,7 +137,7 @@ class MultiplyPlan(AbstractPlan):
     room : int
         Columns of all panels that are multiplied while the blocks pass once.
     shares : tuple of DeviceShare
-        What each device does; a device without rows takes no part.
+        Share of each device; a device without rows takes no part.
     budget_bytes : int
         Most bytes on each device.
     tier : str

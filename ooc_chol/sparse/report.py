@@ -40,7 +40,7 @@ class MultiplyReport(AbstractPlannedReport):
     parts : mapping of str to float
         Seconds of its parts: ``"pack"``, ``"open"`` and ``"run"``.
     cluster : ClusterProducts or None
-        What workers of a cluster did, where there was one: rows by worker, bytes over the network, and seconds.
+        Work of a cluster's workers, where there was one: rows by worker, bytes over the network, and seconds.
     """
 
     call: ClassVar[str] = "multiply"

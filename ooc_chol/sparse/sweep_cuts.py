@@ -71,7 +71,7 @@ class SweepCuts(AbstractClosing):
         Returns
         -------
         bool
-            Whether it does.
+            True if it does.
         """
         needed = _VERTEX_BYTES * n + _ENTRY_BYTES * n_entries
         return n <= np.iinfo(np.int32).max and _SHARE * needed <= memory_info(device)[0]
@@ -97,7 +97,7 @@ class SweepCuts(AbstractClosing):
         directions : (d, k) float64
             Vertices are put in order by ``vectors @ direction``, equal ones by their numbers.
         allowed : (m,) bool
-            Whether an order may be split behind each position.
+            True if an order may be split behind each position.
 
         Returns
         -------

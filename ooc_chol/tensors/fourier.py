@@ -45,7 +45,7 @@ class GraphFourier:
     graph : sparse matrix, BlockCSR, array, or what :func:`block_csr` packs
         Adjacency matrix (N, N): symmetric, of weights that are not negative.
     normalized : bool
-        Whether the Laplacian is ``I - D^-1/2 A D^-1/2``, as for :func:`laplacian`, or ``D - A``.
+        Take the Laplacian ``I - D^-1/2 A D^-1/2``, as for :func:`laplacian`, or ``D - A``.
     n_components : int, optional
         How many eigenvectors, those of the smallest eigenvalues; by default all.
     devices : str, sequence of str, or int, optional
@@ -149,7 +149,7 @@ class GraphFourier:
         Returns
         -------
         (r, ...) array
-            Of the same type; computed in float64.
+            Array of the same type; computed in float64.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class GraphFourier:
         Returns
         -------
         (N, ...) array
-            Of the same type; computed in float64.
+            Array of the same type; computed in float64.
 
         Raises
         ------

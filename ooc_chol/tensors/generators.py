@@ -31,7 +31,7 @@ def low_rank_tensor(
     noise : float
         Standard deviation of normal noise that is added to each entry.
     seed : int
-        Of the random numbers.
+        Seed of the random numbers.
     dtype : dtype
         float32 or float64.
 
@@ -96,13 +96,13 @@ def random_mask(
     Parameters
     ----------
     shape : (int, int, int)
-        Of the tensor, (N, m, n).
+        Shape of the tensor, (N, m, n).
     observed : float
         Share of all that is observed, from 0 to 1: of slices ``round(observed * N)``, of entries as many of all.
     by : {"slice", "entry"}
-        What is observed or missing as a whole.
+        Unit that is observed or missing as a whole.
     seed : int
-        Of the random numbers.
+        Seed of the random numbers.
 
     Returns
     -------

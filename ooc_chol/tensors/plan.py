@@ -153,7 +153,7 @@ class TensorPlan(AbstractPlan):
         Parameters
         ----------
         has_start : bool
-            Whether an earlier estimate is loaded, too: the tensor is brought and transformed twice then.
+            True if an earlier estimate is loaded, too: the tensor is brought and transformed twice then.
 
         Returns
         -------

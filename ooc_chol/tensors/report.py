@@ -121,12 +121,12 @@ class ImputeReport(AbstractPlannedReport):
     unreached : int
         Slices that no path connects to one of which something was observed; they are ``center``.
     center : float
-        What was taken off all entries before, and added again; 0 where nothing was.
+        Number that was taken off all entries before, and added again; 0 where nothing was.
     held_out : HeldOut or None
         Errors at what was held out of one more fit, where there was one.
     seconds : CallSeconds
-        Of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), and ``"run"``. In that are
-        transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies between
+        Seconds of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), and ``"run"``. In that
+        are transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies between
         devices, of the device that took longest (``"exchange"``), and ``"checkpoints"``.
     bytes : CallBytes
         Bytes over each link, as planned for the steps that were done and as copied.
@@ -239,9 +239,9 @@ class Imputed:
     Parameters
     ----------
     tensor : (N, m, n) array
-        What was observed, as it was, and estimates elsewhere.
+        Observed values as they were, and estimates elsewhere.
     report : ImputeReport
-        What was done.
+        Report of the call.
     trace : Trace or None
         Every copy and computation, where that was recorded.
     """

@@ -60,7 +60,7 @@ class LambdaRow:
     mean_rank : float
         Singular values above it in the last step, a slice; slices of one eigenvalue have those of the matrix of all of them.
     change : float
-        Of the last step: mean square of changes of missing entries, as a share of the mean square of all entries.
+        Change in the last step: mean square of changes of missing entries, as a share of the mean square of all entries.
     full_route : float
         Share of slices for which all eigenpairs were computed, of all slices of all steps.
     seconds : float

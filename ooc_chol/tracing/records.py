@@ -65,7 +65,7 @@ class StreamRole(NamedTuple):
     place : int
         Place at which it is shown among the device's streams; those of equal place are shown by name.
     computes : bool
-        Whether it runs kernels: a device stands still when none of these streams runs anything.
+        True if it runs kernels: a device stands still when none of these streams runs anything.
     """
 
     place: int
@@ -84,7 +84,7 @@ class TraceRecord(NamedTuple):
     kind : str
         ``"fetch"``, ``"generate"``, ``"compute"``, ``"write"`` or ``"pull"``.
     label : str
-        What a person reads, such as ``"GEMM (3, 1) k=0"`` or ``"fetch (3, 1)"``.
+        Text for a person, such as ``"GEMM (3, 1) k=0"`` or ``"fetch (3, 1)"``.
     block : str
         Name of the block that the operation reads or makes, such as ``"L(3, 1)v2"``.
     fmt : str
@@ -104,7 +104,7 @@ class TraceRecord(NamedTuple):
     role : StreamRole
         Role of the stream, the same in all its records.
     work : str
-        What sort of work a ``"compute"`` is, ``"product"`` or ``"panel"``, which have colours of their own; empty for any other.
+        Sort of work of a ``"compute"``, ``"product"`` or ``"panel"``, which have colours of their own; empty for any other.
     """
 
     step: int

@@ -25,7 +25,7 @@ class Trace:
     predicted : tuple of TraceRecord, optional
         The same operations at predicted times; empty when no rates of this machine are known.
     metadata : mapping from str to str, int or float, optional
-        What the run was: ``n``, ``tile_size``, ``policy`` and so on, in the order to be shown.
+        Facts of the run: ``n``, ``tile_size``, ``policy`` and so on, in the order to be shown.
     passes : tuple of TraceRecord, optional
         Operations before and after the run on the same clock, such as solves; their steps are numbered apart. :meth:`save` draws
         them in groups of their own, and :meth:`summary` leaves them out.
@@ -81,7 +81,7 @@ class Trace:
             File to write, by custom with the suffix ``.pftrace``; with ``.pftrace.gz`` it is compressed, and Perfetto opens it as
             it is. A trace that is there is replaced once the new one is complete.
         replace : bool
-            Whether a file that is no trace may be replaced, too.
+            True if a file that is no trace may be replaced, too.
 
         Returns
         -------
@@ -111,7 +111,7 @@ class Trace:
         Parameters
         ----------
         browser : bool
-            Whether to open a browser, where there is one. The link is printed in any case.
+            Open a browser, where there is one. The link is printed in any case.
 
         Raises
         ------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from tests.docstrings import ROOT, Package, offences, sentence_words
+from tests.docstrings import ROOT, Package, offences, reasons, sentence_words
 
 SECTIONS = """
     Parameters
@@ -172,6 +174,14 @@ def test_internal_names_have_no_sections_and_public_ones_may(found):
 def test_first_words_are_those_of_all_docstrings(found):
     first = {name: reason for name, reason in found if "begins" in reason}
     assert first == {"ooc_chol.inner": "begins with What", "is_small": "begins with Whether"}
+
+
+def test_descriptions_of_public_names_begin_with_their_subject():
+    text = "Say it.\n\nParameters\n----------\nn : int\n    What is said.\nk : int\n    A number.\n    What follows."
+    (node,) = ast.parse("def shown(n, k): pass").body
+    assert [each.partition(":")[0] for each in reasons(node, text, is_public=True)] == [
+        "describes a parameter or a result by What ..."
+    ]
 
 
 def test_sentences_of_public_names_are_short_on_average_and_at_all(found):

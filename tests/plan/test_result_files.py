@@ -382,6 +382,19 @@ def test_pictures_are_drawn_from_the_files(tmp_path, runs):
     assert "compute: busy 100 %" in texts["streams"] and "TRSM" in texts["streams"]
 
 
+def test_orders_scaling_and_memory_are_drawn_with_units(tmp_path):
+    pictures.draw_orders(pictures.RESULTS / "wall", tmp_path / "orders.svg")
+    pictures.draw_scaling(pictures.RESULTS / "several_gpus", tmp_path / "scaling.svg")
+    pictures.draw_memory(tmp_path / "memory.svg")
+    texts = {path.stem: " ".join(ElementTree.parse(path).getroot().itertext()) for path in tmp_path.iterdir()}
+    for name, words in (
+        ("orders", ("seconds of a whole call", "order n", "this package", "CuPy", "cuSOLVER, 64 bits", "NumPy", "SciPy")),
+        ("scaling", ("times as fast as one", "H200s of one machine", *(label for label, _ in pictures.SCALING.values()))),
+        ("memory", ("GB fetched again", "memory budget, GiB", "async", "planned")),
+    ):
+        assert [each for each in words if each not in texts[name]] == []
+
+
 def test_a_picture_depends_on_its_data_alone(tmp_path):
     results = pictures.chosen(table.load())
     for name in ("one.svg", "two.svg"):

@@ -26,7 +26,7 @@ class Conversion:
     code : str
         One line, Python or R, that makes the same covariance there; every number is written so that it reads back exactly.
     note : str
-        What the line of code leaves to its user, such as the mean.
+        Facts that the line of code leaves to its user, such as the mean.
     """
 
     package: str

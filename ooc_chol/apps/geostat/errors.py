@@ -46,7 +46,7 @@ class NeighbourhoodError(oc.NotPositiveDefiniteError):
     minor : int
         Order of the first leading minor that is not positive definite.
     name : str, optional
-        What the caller calls it, such as a line of a file.
+        Name at the caller's, such as a line of a file.
     """
 
     def __init__(self, datum: int, place: tuple[float, ...], minor: int, name: str | None = None) -> None:

@@ -89,11 +89,11 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Columns of ``X``, by position or by name in a data frame, that are covariates of a linear mean; the others are
         coordinates.
     lonlat : bool
-        Whether the two coordinates are longitude and latitude in degrees; distances, and the range, are then kilometres.
+        True if the two coordinates are longitude and latitude in degrees; distances, and the range, are then kilometres.
     distance : {"chord", "great-circle"}
-        Of longitude and latitude: through the sphere, valid for every smoothness, or along it, up to smoothness 1/2.
+        For longitude and latitude: through the sphere, valid for every smoothness, or along it, up to smoothness 1/2.
     target : {"field", "observation"}
-        What standard errors are of: the smooth field (as in scikit-learn), or a new observation with its nugget.
+        Target of standard errors: the smooth field (as in scikit-learn), or a new observation with its nugget.
     tolerance, max_evaluations
         When a search for the estimate ends; see :func:`fit`.
     settings : FactorSettings, optional
@@ -353,7 +353,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         context manager
-            Of a :class:`Kriging`, whose sites are Cartesian (kilometres with ``lonlat``).
+            Context of a :class:`Kriging`, whose sites are Cartesian (kilometres with ``lonlat``).
 
         Raises
         ------

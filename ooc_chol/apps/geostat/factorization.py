@@ -255,7 +255,7 @@ class FactorSettings(oc.FactorOptions):
         progress : callable or None
             Called with flops done, flops in all and seconds.
         trace : bool
-            Whether to record a trace of the factorization.
+            Record a trace of the factorization.
 
         Returns
         -------

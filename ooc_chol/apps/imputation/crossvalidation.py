@@ -109,7 +109,7 @@ def cross_validate(
     folds : int
         Slices of which something is observed are dealt into so many parts at random, each of which is held out once.
     seed : int
-        Of the dealing.
+        Seed of the dealing.
     fourier : GraphFourier, optional
         The transform beside the graph, where it is there already, or is another one than all eigenvectors of the normalized
         Laplacian; the graph then only serves the means of neighbours.
@@ -198,9 +198,9 @@ def held_out_error(
     mask : (N,) or (N, m, n) bool array, optional
         True where observed; by default where X is not NaN.
     share : float
-        Of what is observed, chosen at random: slices where slices are missing, entries where parts of slices are, or both.
+        Share of what is observed, chosen at random: slices where slices are missing, entries where parts of slices are, or both.
     seed : int
-        Of the choice.
+        Seed of the choice.
     **options
         Arguments of :func:`ooc_chol.impute` that say how.
 

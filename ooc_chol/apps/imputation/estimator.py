@@ -54,7 +54,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     n_components : int, optional
         Eigenvectors of the graph, the smoothest; by default all. Not for a GraphFourier, which has its own.
     normalized : bool or "auto"
-        Whether the Laplacian is the normalized one; "auto" tries both, and takes that with the smaller held-out error. Not looked
+        Take the normalized Laplacian; "auto" tries both, and takes that with the smaller held-out error. Not looked
         at for a GraphFourier.
     n_lambdas, decay, max_inner, tol
         The schedule, as of :func:`ooc_chol.impute`. ``n_lambdas="auto"`` ends after that of 20 values at which the held-out error
@@ -73,9 +73,9 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     imputed_ : Imputed
         Tensor, report and history.
     tensor_ : (N, m, n) array
-        What was observed, as it was, and estimates elsewhere.
+        Observed values as they were, and estimates elsewhere.
     mask_ : (N,) or (N, m, n) bool array
-        What was observed.
+        Mask of observed values.
     fourier_ : GraphFourier
         The transform.
     held_out_ : HeldOut or None
@@ -236,7 +236,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         (N, m, n) array
-            What was observed, as it was, and estimates elsewhere.
+            Observed values as they were, and estimates elsewhere.
 
         Raises
         ------

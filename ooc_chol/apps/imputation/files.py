@@ -45,13 +45,13 @@ class TensorFile:
     tensor : (N, m, n) array
         float32, float64 or whole numbers, NaN where NetCDF has a gap; of a ``.npy`` file a memory map.
     mask : (N,) or (N, m, n) bool array, or None
-        What is observed, where the file says so by an array ``mask``.
+        Mask of observed values, where the file says so by an array ``mask``.
     name : str
         Name of the variable, ``"tensor"`` where the file has none.
     axes : tuple of str
         Names of its three axes.
     attributes : mapping of str to str
-        What NetCDF says of the variable, such as its units.
+        Attributes of the variable in NetCDF, such as its units.
     """
 
     tensor: NDArray[Any]
@@ -190,13 +190,13 @@ def write_tensor(
         ``.npy``: the tensor alone; ``.npz``: with the mask, and lambda, steps, mean rank and change of the history; or NetCDF
         (``.nc``, ``.nc3``, ``.cdf``) of version 3, under the names of ``like``.
     tensor : (N, m, n) array
-        What :func:`ooc_chol.impute` returned.
+        Tensor that :func:`ooc_chol.impute` returned.
     mask : (N,) or (N, m, n) bool array, optional
-        What was observed.
+        Mask of observed values.
     like : TensorFile, optional
         The file that it came from.
     history : tuple of LambdaRow
-        What was done.
+        Report of the call.
     replace : bool
         Replace a file that is none of ours, too; ``.npy`` files have no mark.
 

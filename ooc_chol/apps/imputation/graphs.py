@@ -23,7 +23,7 @@ def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, b
     Parameters
     ----------
     path : str or PathLike
-        What :func:`ooc_chol.block_csr` reads: a list of edges (``.txt``, ``.csv``, ``.tsv``, ``.edges``, ``.el``), METIS's
+        File that :func:`ooc_chol.block_csr` reads: a list of edges (``.txt``, ``.csv``, ``.tsv``, ``.edges``, ``.el``), METIS's
         ``.graph``, SciPy's ``.npz``, Matrix Market, a packed matrix; or a square array in a ``.npy`` file.
     n_vertices : int, optional
         How many vertices there are. A list of edges does not say so where the last ones have no edge.

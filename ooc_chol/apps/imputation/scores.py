@@ -114,7 +114,7 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     Returns
     -------
     (N, m, n) array
-        Of the type of X, float64 for whole numbers; zero where no neighbour is observed.
+        Array of the type of X, float64 for whole numbers; zero where no neighbour is observed.
 
     Notes
     -----

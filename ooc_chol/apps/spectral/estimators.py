@@ -68,7 +68,7 @@ class SpectralPartition(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     n_parts : int
         Clusters.
     affinity : {"precomputed", "nearest_neighbors"}
-        Whether ``X`` is the affinity of samples with samples, or has their features, of which the nearest neighbours are joined.
+        Contents of ``X``: the affinity of samples with samples, or their features, of which the nearest neighbours are joined.
     n_neighbors : int
         Neighbours of each sample that it is joined with, where affinities are not precomputed.
     target_sizes : (n_parts,) array_like, optional
@@ -76,7 +76,7 @@ class SpectralPartition(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     balance, vectors, search, refine, seed
         As of :func:`partition`.
     tol, preconditioner, precision, max_passes, devices, memory_budget, host_budget
-        Of the eigenvectors, as of :func:`bisect`.
+        Options of the eigenvectors, as of :func:`bisect`.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     radius, sigma_i, sigma_x, max_ncut, n_segments, max_depth, min_size, split_points, vectors, search, features, seed
         As of :func:`normalized_cut`.
     tol, preconditioner, precision, max_passes, devices, memory_budget, host_budget
-        Of the eigenvectors, as of :func:`bisect`.
+        Options of the eigenvectors, as of :func:`bisect`.
 
     Attributes
     ----------

@@ -35,14 +35,14 @@ class Partition(tb.AbstractPage):
     target_sizes : (n_parts,) array of float64
         Weights that were wanted.
     eigenvalues, residuals : (vectors,) arrays of float64
-        Of the lowest nontrivial eigenpairs of the first bisection, more where an eigenvalue has more copies; empty where it
-        needed none.
+        Values of the lowest nontrivial eigenpairs of the first bisection, more where an eigenvalue has more copies; empty where
+        it needed none.
     candidates : tuple of str
-        What the best cuts of the first bisection came from, with their cuts before and after refinement.
+        Starts of the best cuts of the first bisection, with their cuts before and after refinement.
     report : PartitionReport
         Methods, passes, seconds, components.
     trace : oc.Trace or None
-        Of the first eigenpairs.
+        Trace of the first eigenpairs.
     names : (n,) tuple or None
         Names of the vertices, as a graph of NetworkX has them; None where they are numbers from 0.
     """
@@ -138,12 +138,12 @@ class PartitionReport(tb.AbstractPlannedReport):
     passes : int
         Products of a matrix with a block of vectors, of all bisections.
     seconds : CallSeconds
-        Of the whole call, and of its parts: ``"read"``, ``"plan"``, ``"run"``, and of that eigenvectors (``"eigenpairs"``), the
-        search of their span (``"search"``) and moves of vertices (``"refinement"``).
+        Seconds of the whole call, and of its parts: ``"read"``, ``"plan"``, ``"run"``, and of that eigenvectors
+        (``"eigenpairs"``), the search of their span (``"search"``) and moves of vertices (``"refinement"``).
     bytes : CallBytes
         Bytes of blocks over each link for eigenvectors of all bisections.
     notes : tuple of str
-        What else is to be told: multiple eigenvalues, limits that ended passes, balance that cannot be met.
+        Notes for the user: multiple eigenvalues, limits that ended passes, balance that cannot be met.
     """
 
     plan: PartitionPlan
@@ -212,9 +212,10 @@ class Segmentation(tb.AbstractPage):
     report : SegmentationReport
         Methods, passes, seconds, what ended the recursion.
     trace : oc.Trace or None
-        Of the first eigenpairs.
+        Trace of the first eigenpairs.
     more : callable or None
-        What :meth:`at` calls; it keeps the affinity in memory. ``dataclasses.replace(segmentation, more=None)`` lets go of it.
+        Function that :meth:`at` calls; it keeps the affinity in memory. ``dataclasses.replace(segmentation, more=None)`` lets go
+        of it.
 
     Notes
     -----
@@ -317,7 +318,7 @@ class Split:
     ncut : float
         Best normalized cut; infinite where there is none.
     is_split : bool
-        Whether it was split there.
+        True if it was split there.
     children : (int, int)
         Pixels of both sides of that cut.
     eigenvalues : tuple of float
@@ -373,12 +374,12 @@ class SegmentationReport(tb.AbstractPlannedReport):
     passes : int
         Products of a matrix with a block of vectors.
     seconds : CallSeconds
-        Of the whole call, and of its parts: ``"affinity"``, ``"plan"``, ``"run"``, and of that eigenvectors (``"eigenpairs"``)
-        and the search for the best cuts along them (``"cuts"``).
+        Seconds of the whole call, and of its parts: ``"affinity"``, ``"plan"``, ``"run"``, and of that eigenvectors
+        (``"eigenpairs"``) and the search for the best cuts along them (``"cuts"``).
     bytes : CallBytes
         Bytes of blocks over each link for eigenvectors of all segments.
     notes : tuple of str
-        What else is to be told.
+        Notes for the user.
     looks : int
         Segments whose best cut is known, split or not.
     """

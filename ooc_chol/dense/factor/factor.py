@@ -40,7 +40,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
     arithmetic_key : mapping, or callable that makes one
         Everything that the bits of L depend on, as a JSON object; a callable is asked when somebody asks for it.
     report : FactorReport, or callable that makes one, optional
-        What the run that made L has to say, and what solves with L add to it; None for a loaded factor.
+        Report of the run that made L, to which solves with L add; None for a loaded factor.
     trace : Trace, optional
         Every operation of that run, if it was asked for.
     passes : Passes, optional
@@ -53,7 +53,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
     files : sequence of path, or callable that makes one
         Files that hold ``a``, or that L lies over, so that the factor is never saved into one of them.
     lower : bool
-        Whether the lower triangle of ``a`` was factored, else its upper: later methods read the same one.
+        True if the lower triangle of ``a`` was factored, else its upper: later methods read the same one.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
         Parameters
         ----------
         v : (n,) or (n, k) array_like
-            What is added; not changed.
+            Vectors that are added; not changed.
         store : path, HostMemory, "device", "host" or None
             Where the new L goes, in this one's type, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the
             GPUs on which this L lies.
@@ -124,7 +124,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
         Parameters
         ----------
         v : (n,) or (n, k) array_like
-            What is taken away; not changed.
+            Vectors that are taken away; not changed.
         store : path, HostMemory, "device", "host" or None
             Where the new L goes, as for :meth:`update`.
         overwrite : bool

@@ -97,7 +97,7 @@ class AbstractFactor(AbstractTriangular):
             Which system, as ``scipy.linalg.solve_triangular`` has it: 0 or "N" that of L, 1 or "T" that of its transpose, 2 or
             "C" that of its adjoint, which is :meth:`half_solve` with ``transposed=True``.
         overwrite_b : bool
-            Whether the solutions may take the memory of ``b``, as for :meth:`solve`.
+            True if the solutions may take the memory of ``b``, as for :meth:`solve`.
 
         Returns
         -------

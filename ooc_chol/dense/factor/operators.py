@@ -210,9 +210,9 @@ class TransposedFactor(AbstractTriangular):
     Parameters
     ----------
     factor : CholeskyFactor
-        What it is a view of.
+        Factor that it is a view of.
     conjugated : bool
-        Whether it is the adjoint.
+        True if it is the adjoint.
     """
 
     def __init__(self, factor: AbstractTriangular, *, conjugated: bool = False) -> None:

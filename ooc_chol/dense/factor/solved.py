@@ -217,7 +217,7 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         transposed : bool
             Solve ``L.T y = b``, which turns independent unit normals into a sample with covariance ``inv(A)``.
         overwrite_b : bool
-            Whether the solutions may take the memory of ``b``, as for :meth:`solve`.
+            True if the solutions may take the memory of ``b``, as for :meth:`solve`.
 
         Returns
         -------

@@ -61,7 +61,7 @@ class Plan(AbstractPlan):
     policy : Policy
         The choices by which tiles move, under one name.
     objective : str
-        What the planner made least, ``"seconds"`` or ``"bytes"``.
+        Quantity that the planner made least, ``"seconds"`` or ``"bytes"``.
     devices : tuple of str
         Names of the devices that take part, such as ``"cuda:0"``.
     owners : tuple of int
@@ -77,7 +77,7 @@ class Plan(AbstractPlan):
     task_counts : mapping of str to int
         Number of tasks of each kind: POTRF, TRSM, SYRK and GEMM on tiles.
     source : str
-        What A comes from, such as ``"array"`` or ``"function"``.
+        Kind of source of A, such as ``"array"`` or ``"function"``.
     flops_executed : int
         Flops that the kernels of these devices execute, more than are counted where a kernel computes what nobody needs.
     precision : PrecisionMap or None
@@ -96,14 +96,14 @@ class Plan(AbstractPlan):
     kept_bytes : int
         Bytes beside the budget that an L which stays on the GPUs takes of each at most; 0 where it goes elsewhere.
     in_file : bool
-        Whether L goes to a file.
+        True if L goes to a file.
     host_tiles : frozenset of tuple of int
-        Of an L in a file the tiles that are also kept in host memory, from when they are written until the run ends: fetches of
+        For an L in a file, the tiles that are also kept in host memory, from when they are written until the run ends: fetches of
         these read no file.
     staging_bytes : int
         Bytes of host memory through which tiles pass on their way between a file and the devices, all devices together.
     host_budget_bytes : int
-        Of an L in a file the most bytes of host memory for both.
+        For an L in a file, the most bytes of host memory for both.
     asked : tuple of (float, str) or None
         The ``precision_threshold`` and ``precision_rule`` of the call, whatever escalation made of them; None where it gave none.
     candidates : tuple of Candidate

@@ -72,11 +72,11 @@ def run_cuda_blocks(
     name : str
         Name of that kernel in ``code``.
     rows : sequence of (jobs, ...) array
-        What each job has of its own, passed as pointers. At least one.
+        Arguments of each job of its own, passed as pointers. At least one.
     outputs : sequence of (tuple of int, type)
         Shape and NumPy type of what one job writes to each output. Entries that it does not write are zero.
     arguments : sequence of number or array
-        What all jobs share: NumPy scalars by value in their own type, Python floats as ``double``, arrays as pointers.
+        Arguments that all jobs share: NumPy scalars by value in their own type, Python floats as ``double``, arrays as pointers.
     threads : int
         Threads of a block.
     shared_bytes : int

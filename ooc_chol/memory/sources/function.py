@@ -137,10 +137,7 @@ def from_function(
     tile_fn : callable
         ``tile_fn(rows, cols, out, stream)`` fills ``out``, a row-major array of type ``dtype`` and shape ``(len(rows),
         len(cols))`` on the device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of
-        step 1; only tiles of the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored.
-        ``stream`` is the device's stream (None outside of a run). It is called from a thread of the device, and may be called
-        twice for one tile: it must give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to
-        return; one that does not keeps its thread, which ends when it returns, and does not keep the process from ending.
+        step 1; ``stream`` is the device's stream (None outside of a run).
     cuda : callable, optional
         A function of the same kind for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as
         :func:`~ooc_chol.toolbox.cuda_source` makes. Without it ``tile_fn`` is called there too.
@@ -162,6 +159,11 @@ def from_function(
 
     Notes
     -----
+    Only tiles of the lower triangle are requested, and the strict upper part of a diagonal tile is ignored. ``tile_fn`` is
+    called from a thread of the device, and may be called twice for one tile: it must give the same entries each time. An
+    interrupt (Ctrl-C) waits about a second for a call to return; one that does not keeps its thread, which ends when it
+    returns, and does not keep the process from ending.
+
     On the host, two entries of ``out`` are NaN before the call: a function that fills nothing, as after ``out = tile``, meets
     ``NonFiniteError`` and not the entries of an earlier tile.
 

@@ -52,11 +52,11 @@ def edge_list(
     base : {0, 1}
         Number of the first vertex: 0 where it is not given, with a warning where the list has no vertex 0.
     directed : bool
-        Whether a line is one entry, row then column; else it is two, one in each triangle (and one for a loop).
+        True if a line is one entry, row then column; else it is two, one in each triangle (and one for a loop).
     shape : (int, int), optional
         Shape of the matrix; by default it is square, as large as its largest vertex needs.
     zeros : {"keep", "drop"}
-        What becomes of edges of weight zero.
+        Keep or drop edges of weight zero.
     name : str, optional
         Name for messages; that of the file by default.
 

@@ -53,7 +53,7 @@ def metis_graph(path: AnyPath, *, zeros: Zeros = "keep", name: str | None = None
     path : str or PathLike
         Name of the file, ``.graph`` or, compressed, ``.graph.gz``.
     zeros : {"keep", "drop"}
-        What becomes of edges of weight zero.
+        Keep or drop edges of weight zero.
     name : str, optional
         Name for messages; that of the file by default.
 

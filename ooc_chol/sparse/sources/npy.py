@@ -79,7 +79,7 @@ def input_npy(path: AnyPath, *, mapped: bool = False) -> NDArray[Any]:
     Returns
     -------
     array
-        Of the shape, type and order that the file has.
+        Array of the shape, type and order that the file has.
 
     Raises
     ------

@@ -52,7 +52,7 @@ def is_dense(source: Any) -> bool:
     Parameters
     ----------
     source : object
-        What a caller gave as a matrix.
+        Object that a caller gave as a matrix.
 
     Returns
     -------

@@ -116,7 +116,7 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
     Returns
     -------
     source
-        What ``ooc_chol.from_function`` returns.
+        Source, as ``ooc_chol.from_function`` returns it.
 
     Raises
     ------

@@ -36,15 +36,15 @@ class Scale:
     lower, upper : float
         Bounds of the search, in the unit of the parameter or, with ``bound``, as shares of that.
     is_logarithmic : bool
-        Whether the coordinate is the logarithm; the parameter is positive then.
+        True if the coordinate is the logarithm; the parameter is positive then.
     step : float
-        What a coordinate of one stands for: in one step a search moves by 1.5 of it at most.
+        Unit of the coordinate: in one step a search moves by 1.5 of it at most.
     is_length : bool
-        Whether the matrix becomes better conditioned where the parameter is smaller.
+        True if the matrix becomes better conditioned where the parameter is smaller.
     near : float
         Coordinates nearer to a bound than this count as being at it.
     bound : callable, optional
-        Of a parameter that others bound: that bound and its derivatives, given a model with those others. What is searched for
+        For a parameter that others bound: that bound and its derivatives, given a model with those others. What is searched for
         is the share of it.
     """
 

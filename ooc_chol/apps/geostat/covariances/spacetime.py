@@ -52,7 +52,7 @@ class SeparableSpaceTime(AbstractCovariance):
         Matérn or power exponential, isotropic or not, of all coordinates but the last; its variance and nugget are those of the
         product.
     time : AbstractIsotropicCovariance
-        Of the last coordinate, with variance 1 and no nugget. Its parameters are called ``time_range`` and so on.
+        Covariance of the last coordinate, with variance 1 and no nugget. Its parameters are called ``time_range`` and so on.
 
     Raises
     ------
@@ -171,7 +171,7 @@ class GneitingMatern(AbstractCovarianceOfFields):
     variance : float
         Variance of the field. Positive.
     range, smoothness : float
-        Of the Matérn function of space, at one time.
+        Parameters of the Matérn function of space, at one time.
     time_range : float
         Time in which the correlation at one place falls to ``2**-(delta + beta d/2)``. Positive.
     time_power : float

@@ -39,7 +39,7 @@ class Formula:
     value : str
         The expression left of the tilde.
     intercept : bool
-        Whether the mean has one.
+        True if the mean has one.
     terms : tuple of str
         The other terms, main effects before interactions, as written but for blanks.
     columns : tuple of str
@@ -121,7 +121,7 @@ class Formula:
         Returns
         -------
         Basis
-            What predictions at other places need to have the same columns.
+            Facts that predictions at other places need to have the same columns.
 
         Raises
         ------
@@ -178,8 +178,8 @@ class Formula:
         Returns
         -------
         tuple of str
-            Of a factor ``factor(soil)[2]`` for level 2, of a polynomial ``poly(x, 2)[1]`` for degree 1, of interactions with a
-            colon between.
+            Names: of a factor ``factor(soil)[2]`` for level 2, of a polynomial ``poly(x, 2)[1]`` for degree 1, of interactions
+            with a colon between.
 
         Raises
         ------
@@ -228,11 +228,7 @@ def parse_formula(text: str) -> Formula:
     Parameters
     ----------
     text : str
-        Left of the tilde arithmetic of one column. Right of it terms with ``+`` between: columns (names of letters, digits, ``_``
-        and dots, any others in backticks), functions of arithmetic, or ``I(...)``, which is arithmetic itself. Functions are abs,
-        cos, exp, log, log10, log1p, sin and sqrt. ``poly(x, 2)`` are orthogonal polynomials, ``factor(x)`` or ``C(x)`` levels of
-        codes, which columns of text are by themselves. ``a:b`` is an interaction, ``a * b`` is ``a + b + a:b``,
-        ``(a + b)^2`` all interactions of two, and ``- a`` takes a term away.
+        Formula, with arithmetic of one column left of the tilde, and terms with ``+`` between right of it.
 
     Returns
     -------
@@ -243,6 +239,13 @@ def parse_formula(text: str) -> Formula:
     ------
     ValueError
         It is no such formula; the text says which part is not understood.
+
+    Notes
+    -----
+    Terms are columns (names of letters, digits, ``_`` and dots, any others in backticks), functions of arithmetic, or
+    ``I(...)``, which is arithmetic itself. Functions are abs, cos, exp, log, log10, log1p, sin and sqrt. ``poly(x, 2)`` are
+    orthogonal polynomials, ``factor(x)`` or ``C(x)`` levels of codes, which columns of text are by themselves. ``a:b`` is an
+    interaction, ``a * b`` is ``a + b + a:b``, ``(a + b)^2`` all interactions of two, and ``- a`` takes a term away.
 
     Examples
     --------

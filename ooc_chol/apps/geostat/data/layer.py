@@ -46,9 +46,9 @@ class Layer:
     positions : (m, d) array
         Coordinates as in the file; after them time or number of the variable, where there is one.
     columns : mapping of str to Column
-        Of ``m`` values each.
+        Columns of ``m`` values each.
     title : str
-        What the columns are.
+        Title of the columns.
     grid : Grid or None
         The grid of two axes whose points ``positions`` are, row by row, or of which they are some.
     cells : (m,) array of int or None

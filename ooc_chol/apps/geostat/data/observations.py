@@ -44,14 +44,14 @@ class Observations:
     mean_columns : tuple of str
         Names of the ``p`` columns.
     mean : {"constant", "zero"}
-        Whether the first column is an intercept.
+        Constant if the first column is an intercept.
     error_variances : (n,) array or None
         Known variance of the error of each observation, in squared units of the values, besides the nugget.
     space : int or None
         How many of the coordinates, the first ones, are space, where the others are covariates of a covariance function; None:
         all count as such.
     rows : Rows or None
-        What messages call each observation: rows of the caller's arrays, or lines of a file; None: its number here.
+        Names of observations in messages: rows of the caller's arrays, or lines of a file; None: its number here.
     """
 
     coordinates: NDArray[np.float64]
@@ -143,7 +143,7 @@ def make_observations(
     covariate_names : sequence of str, optional
         Their names; ``covariate1, ...`` when not given.
     mean : {"constant", "zero"}
-        Whether the mean has an unknown intercept.
+        Constant if the mean has an unknown intercept.
     error_variances : (n,) array, optional
         Known variance of the error of each observation, such as the squared standard error that a laboratory states; zero or
         positive. The nugget comes on top: variation at short distances, and errors that nobody states.

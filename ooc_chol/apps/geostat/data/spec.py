@@ -41,9 +41,9 @@ class DataSpec:
     covariates : tuple of str
         Columns of the mean besides the intercept.
     lonlat : bool
-        Whether the coordinates are degrees; distances are then chords in kilometres.
+        True if the coordinates are degrees; distances are then chords in kilometres.
     mean : {"constant", "zero"}
-        Whether the mean has an intercept.
+        Constant if the mean has an intercept.
     units : mapping of str to str
         Units of columns, where the file tells them.
     crs : str or None
@@ -56,18 +56,18 @@ class DataSpec:
         Column of the number of the variable, 0 or 1, the last coordinate of bivariate covariance functions. Each variable has a
         mean of its own then, unless there is a formula.
     distance : {"euclidean", "great-circle"}
-        Of longitude and latitude: the chord, or the arc, for which degrees are handed on.
+        For longitude and latitude: the chord, or the arc, for which degrees are handed on.
     error_variance, error_sd : str or None
         Column of the known error of each observation: its variance, in squared units of the values, or its standard deviation.
     local_covariates : tuple of str
         Columns of the covariates of a covariance function that changes from place to place, in its order; they may be
         coordinates, or columns of the mean.
     transform : str or None
-        What values go through before they are fitted: ``"log"`` or ``"boxcox=LAMBDA"``. A formula may transform them itself.
+        Transform of the values before they are fitted: ``"log"`` or ``"boxcox=LAMBDA"``. A formula may transform them itself.
     rasters : mapping of str to str
         Covariates that are read from rasters at every place, in place of columns: their paths by name.
     levels, polynomials : mapping
-        What the columns of the formula take from the observations, as :class:`Basis` has it.
+        Facts that the columns of the formula take from the observations, as :class:`Basis` has it.
     """
 
     kind: FileKind | Literal["example"]

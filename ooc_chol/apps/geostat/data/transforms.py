@@ -36,9 +36,9 @@ class Transform:
     scale : float
         Positive factor: ``1 / log(10)`` makes decimal logarithms.
     offset : float
-        What is added then.
+        Constant that is added then.
     shift : float
-        What is added to the values first, in their unit.
+        Constant that is added to the values first, in their unit.
     """
 
     power: float
@@ -111,8 +111,8 @@ class Transform:
         Returns
         -------
         array
-            What :meth:`forward` takes to them. Below all that it can give, for a positive power, that is the smallest original
-            value; above, for a negative power, infinity.
+            Values that :meth:`forward` takes to them. Below all that it can give, for a positive power, that is the smallest
+            original value; above, for a negative power, infinity.
         """
         y = (tb.plain_array("transformed", transformed, np.float64) - self.offset) / self.scale
         with np.errstate(over="ignore", divide="ignore"):

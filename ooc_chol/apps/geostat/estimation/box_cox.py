@@ -53,7 +53,7 @@ class BoxCoxFit:
         Powers whose log-likelihood, at the covariance of ``result`` but for its variance, is less than 1.92 below the largest:
         nearly the 95 % interval. Its ends are at most those of the powers that were tried.
     converged : bool
-        Whether the power stopped moving; the search of the last fit has its own word for it.
+        True if the power stopped moving; the search of the last fit has its own word for it.
     fits : int
         Fits that were made on the way, the last one included.
     """

@@ -33,7 +33,7 @@ class FitPlan(AbstractFactoringPlan):
     most_evaluations : int
         Most evaluations of each search.
     compares_smoothness : bool
-        Whether one more search follows, which estimates the smoothness.
+        True if one more search follows, which estimates the smoothness.
     """
 
     call: ClassVar[str] = "fit"

@@ -44,7 +44,7 @@ class SmoothnessTrial:
     evaluations, not_positive_definite : int
         Likelihoods asked for, and how many of them were minus infinity because the matrix was not positive definite.
     converged : bool
-        Whether the search ended by its tolerance, within the evaluations allowed.
+        True if the search ended by its tolerance, within the evaluations allowed.
     message : str
         Why it ended: with derivatives what the next step would gain, and by how many standard errors it would move a parameter at
         most.
@@ -97,18 +97,18 @@ class FitResult(Generic[Model]):
     report : FitReport
         Seconds, bytes and memory of the fit, its plan, and the key of its bits.
     converged : bool
-        Whether the search at the chosen smoothness converged.
+        True if the search at the chosen smoothness converged.
     warnings : tuple of str
-        What a user should know: parameters at bounds, matrices not positive definite, evaluations used up, checks and logs
+        Warnings for the user: parameters at bounds, matrices not positive definite, evaluations used up, checks and logs
         that failed.
     method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}
         Search that was used; see :func:`~ooc_chol.apps.geostat.fit`.
     reml : bool
-        Whether the restricted likelihood was maximised; ``loglik`` is that one then.
+        True if the restricted likelihood was maximised; ``loglik`` is that one then.
     estimated : tuple of str
         The parameters of ``model`` that were estimated.
     precision : PrecisionCheck or None
-        What mixed precision may have changed; None for a fit in FP64.
+        Changes that mixed precision may have made; None for a fit in FP64.
     vecchia : VecchiaCheck or None
         How far Vecchia's approximation is from exact; None for an exact fit.
     start : {"template", "subset", "vecchia", "variogram", "log"}
@@ -118,7 +118,7 @@ class FitResult(Generic[Model]):
         A smoothness that is kept against one that is estimated; None where it was estimated alone, of other covariance functions
         than Matérn's, and where the comparison failed (``warnings``).
     stationary : StationarityTest or None
-        Of a :class:`NonstationaryMatern`: its likelihood ratio against the same model without slopes.
+        For a :class:`NonstationaryMatern`: its likelihood ratio against the same model without slopes.
     end : str
         Why the search that found the estimate ended, as ``message`` of its trial.
     vecchia_start : VecchiaStart or None

@@ -87,7 +87,7 @@ def log_likelihood_gradient(
     Parameters
     ----------
     reml : bool
-        Whether to take the restricted likelihood, that of contrasts free of the mean.
+        Take the restricted likelihood, that of contrasts free of the mean.
     traces : {"auto", "exact", "probes"}
         Exact, by random probes with their standard error, or exact up to 20,000 observations.
     information : bool

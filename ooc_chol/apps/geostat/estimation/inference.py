@@ -83,7 +83,7 @@ class Inference:
         ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not; None
         unless the model is a Matérn model.
     correlation : (k, k) array
-        Of the logarithms of the estimates (of an angle, a correlation or an interaction, of the estimate).
+        Correlation of the logarithms of the estimates (of an angle, a correlation or an interaction, of the estimate).
     condition : float
         Condition number of the information of these.
     level : float
@@ -95,10 +95,10 @@ class Inference:
     warnings : tuple of str
         Flat directions.
     ellipse : mapping of str to Estimated
-        Of a geometrically anisotropic model: ``range_across``, and where it is a Matérn one ``effective_range_along`` and
+        For a geometrically anisotropic model: ``range_across``, and where it is a Matérn one ``effective_range_along`` and
         ``effective_range_across``, along and across the main axis.
     structures : mapping of str to Estimated
-        Of nested structures the variance and the effective range of each: ``variance_1``, ``effective_range_1`` and so on.
+        For nested structures, the variance and the effective range of each: ``variance_1``, ``effective_range_1`` and so on.
     most_off : float or None
         Share of themselves by which the standard errors are off those of exact arithmetic at most, as the factor in mixed
         precision certifies; None where they are FP64's.
@@ -201,7 +201,7 @@ def infer(
     estimated : sequence of str
         The parameters that were estimated, ``FitResult.estimated``: the others count as known.
     reml : bool
-        Whether the restricted likelihood was maximised.
+        True if the restricted likelihood was maximised.
     level : float
         Probability that an interval holds its parameter, between 0 and 1.
     probes : int, optional
@@ -213,7 +213,7 @@ def infer(
     Returns
     -------
     Inference
-        Of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``; of nested
+        Errors of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``; of nested
         structures of variance and effective range of each, too.
 
     Raises

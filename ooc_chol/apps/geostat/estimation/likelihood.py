@@ -48,7 +48,7 @@ class Likelihood:
     seconds : float
         Wall-clock time.
     reml : bool
-        Whether it is the restricted log-likelihood.
+        True if it is the restricted log-likelihood.
     interval : (float, float) or None
         Where the log-likelihood of exact arithmetic lies, where that was asked for; infinite where the factor certifies nothing.
     """

@@ -114,7 +114,7 @@ def profile_likelihood(
     estimated : sequence of str
         The parameters that were estimated, as :func:`infer`; ``name`` need not be one of them.
     reml : bool
-        Whether to take the restricted likelihood, that of contrasts free of the mean.
+        Take the restricted likelihood, that of contrasts free of the mean.
     settings : FactorSettings, optional
         Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional

@@ -17,7 +17,7 @@ class StationarityTest:
     loglik : float
         Largest log-likelihood of the stationary model; like that of the other by Vecchia's approximation where the fit was.
     range, smoothness : float
-        Of that model, in the unit of the coordinates.
+        Parameters of that model, in the unit of the coordinates.
     statistic : float
         Twice the difference of the log-likelihoods, not negative.
     degrees : int

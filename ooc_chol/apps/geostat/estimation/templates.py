@@ -76,25 +76,25 @@ def starting_model(
     observations : Observations
         Values at sites with the columns of their mean, in any order.
     base : {"matern", "power-exponential"}
-        Of what families that take any radial function are made.
+        Function of which families that take any radial function are made.
     great_circle : bool
-        Whether the coordinates are longitude and latitude in degrees, and distances arcs.
+        True if the coordinates are longitude and latitude in degrees, and distances arcs.
     values : mapping of str to float, optional
         Values of parameters that are to be these; the others are found.
     nugget : {"free", "zero"} or float
-        What the fit is to do about the nugget.
+        Nugget of the fit.
     fixed : sequence of str
         Parameters that the fit is to keep.
     variance_covariates, range_covariates : sequence of str
-        Of ``"nonstationary"``: names of the covariates, which are the last coordinates of the observations, those of the variance
-        first and one that both have once. Their slopes start at zero.
+        For ``"nonstationary"``: names of the covariates, which are the last coordinates of the observations, those of the
+        variance first and one that both have once. Their slopes start at zero.
 
     Returns
     -------
     AbstractCovariance
-        Of a few combinations of lengths (3, 10 and 30 % of the extent of the sites) and directions the one with the largest
-        likelihood on a subset of neighbourhoods. Of nested structures the best that short searches on the subset find, from
-        combinations of short and long lengths and from the fit of a single structure.
+        Model, of a few combinations of lengths (3, 10 and 30 % of the extent of the sites) and directions the one with the
+        largest likelihood on a subset of neighbourhoods. Of nested structures the best that short searches on the subset find,
+        from combinations of short and long lengths and from the fit of a single structure.
 
     Raises
     ------

@@ -45,7 +45,7 @@ def vecchia_log_likelihood(
     neighbours : int
         How many each value is conditioned on. With ``n - 1`` the value is exact.
     reml : bool
-        Whether to take the restricted likelihood, that of contrasts free of the mean.
+        Take the restricted likelihood, that of contrasts free of the mean.
     settings : FactorSettings, optional
         Its devices and memory budget: GPUs compute from 5,000 observations on, where there are any.
 

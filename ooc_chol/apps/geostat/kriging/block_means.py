@@ -137,7 +137,7 @@ def predict_block_means(kriged: Kriging, blocks: Blocks, *, covariates: ArrayLik
     Returns
     -------
     Prediction
-        Of the field: over a block errors of single observations, the nugget, average out.
+        Means of the field: over a block errors of single observations, the nugget, average out.
 
     Raises
     ------

@@ -31,7 +31,7 @@ class ScoreDifference:
     difference : float
         Mean score of the first less that of the second: positive when it is worse.
     standard_error : float
-        Of that mean, from the sums over folds; infinite where there is one fold.
+        Standard error of that mean, from the sums over folds; infinite where there is one fold.
     better_folds : int
         Number of folds in which the first is better.
     """
@@ -61,7 +61,7 @@ class Comparison:
     scores : dict of str to HeldOutScores
         Scores of each model over all held-out values, in the order given.
     differences : tuple of ScoreDifference
-        Of each model to the best one, itself left out, in the order given.
+        Differences of each model to the best one, itself left out, in the order given.
     best : str
         Model of the least mean score.
     n_folds : int

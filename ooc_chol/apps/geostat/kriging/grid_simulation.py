@@ -150,7 +150,7 @@ def simulate_grid_conditional(
     jitter, clip : float, bool
         As for :func:`simulate_grid`.
     settings : FactorSettings, optional
-        Of the factorization of the observations.
+        Options of the factorization of the observations.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
 

@@ -102,7 +102,7 @@ class Kriging:
             A new observation, which has a nugget of its own (the default, right for checks against held-out values), or the
             smooth field.
         error_variances : (m,) array, optional
-            Of new observations: known variances of their errors, which come on top of the nugget. Without them a new observation
+            Known variances of their errors, which come on top of the nugget. Without them a new observation
             has the nugget alone, even where the observations have known errors: those say nothing of another measurement.
         variance : bool
             False for means alone, which take ``2 n`` flops per site and no solve: the variances of the result are NaN.

@@ -46,17 +46,17 @@ class LocalKriging:
     model : AbstractCovariance
         Covariance function with its parameters, variance and nugget.
     method : {"vecchia", "nearest"}
-        Whether groups of sites share neighbours, or each site has its own.
+        Way of choosing: groups of sites share neighbours, or each site has its own.
     neighbours : int
         Data from which each site is predicted, at most all.
     spread : bool
-        Whether half of the neighbours are taken among evenly thinned data.
+        True if half of the neighbours are taken among evenly thinned data.
     coefficients : (p,) array
         Coefficients of the mean, known or by generalised least squares.
     coefficient_covariance : (p, p) array
         Covariance of their errors, zero where they are known.
     is_mean_known : bool
-        Whether the coefficients were given.
+        True if the coefficients were given.
     device : str or None
         Where the matrices are factored; the host when None.
     """
@@ -116,7 +116,7 @@ class LocalKriging:
         target : {"observation", "field"}
             A new observation, which has a nugget of its own, or the smooth field.
         error_variances : (m,) array, optional
-            Of new observations: known variances of their errors, which come on top of the nugget.
+            Known variances of their errors, which come on top of the nugget.
         variance : bool
             False for means alone: the variances of the result are NaN.
         progress : callable, optional
@@ -208,7 +208,7 @@ class LocalKriging:
         design : (m, p) array
             Columns of the mean there.
         target : {"observation", "field"}
-            What is predicted.
+            Target of prediction.
         variance : bool
             False for means alone.
         progress : callable, optional

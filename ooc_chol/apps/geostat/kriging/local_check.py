@@ -33,7 +33,7 @@ class LocalCheck:
     data : int
         Data from which the reference predicts each of them.
     is_exact : bool
-        Whether these are all data.
+        True if these are all data.
     mean_difference : float
         Root mean square difference of the means, in standard errors of the reference.
     largest_difference : float
@@ -83,7 +83,7 @@ def check_local_kriging(
     Parameters
     ----------
     kriged : LocalKriging
-        What :func:`~ooc_chol.apps.geostat.local_kriging` made.
+        Result of :func:`~ooc_chol.apps.geostat.local_kriging`.
     sites : (m, d) array
         Sites that are predicted.
     covariates : (m, q) array, optional
@@ -94,7 +94,7 @@ def check_local_kriging(
         Data from which the reference predicts, or twice the neighbours of ``kriged`` where these are more. Where there are no
         more, it is exact kriging of all.
     settings : FactorSettings, optional
-        Of the one factorization that this takes then.
+        Options of the one factorization that this takes then.
 
     Returns
     -------

@@ -25,9 +25,10 @@ class HalfWidths:
     Parameters
     ----------
     mean : (m,) array
-        Of the means, in the unit of the values; infinite where the factor is too far from the matrix to certify anything.
+        Half-widths of the means, in the unit of the values; infinite where the factor is too far from the matrix to certify
+        anything.
     variance : (m,) array
-        Of the variances, of which one below zero counts as zero; NaN where only means were predicted.
+        Half-widths of the variances, of which one below zero counts as zero; NaN where only means were predicted.
     gap : float
         Bound of ``||inv(L) R inv(L.T) - I||_F`` of the correlation matrix R, which no more than 0.5 certifies anything.
     sufficient_threshold : float or None
@@ -76,7 +77,7 @@ class Prediction:
         Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known. NaN
         where only the mean was asked for.
     target : {"observation", "field"}
-        What it predicts; the two have one mean, and variances that differ by that of the error of an observation.
+        Target of prediction; the two have one mean, and variances that differ by that of the error of an observation.
     lagrange : (m,) array or None
         The Lagrange term of unbiasedness, variance of the prediction less its covariance with what is predicted, which lognormal
         kriging needs; zero where the mean is known, None where it was not computed.

@@ -57,7 +57,7 @@ def simulate(
     mean : float or (m,) array
         Mean at each site, or one for all.
     error_variances : (m,) array, optional
-        Of observations: known variances of their errors, on top of the nugget.
+        Known variances of the observations' errors, on top of the nugget.
     jitter : float
         Least variance, as a share of the model's, of an independent error of each value. Without any, the matrix of a smooth
         field at many sites, or at one site twice, is not positive definite in floating point.
@@ -126,7 +126,7 @@ def simulate_conditional(
     target : {"field", "observation"}
         The smooth field, or new observations of it.
     error_variances : (m,) array, optional
-        Of new observations: known variances of their errors, on top of the nugget. Those of ``observations`` count anyhow.
+        Known variances of their errors, on top of the nugget. Those of ``observations`` count anyhow.
     coefficients : (p,) array, optional
         Known coefficients of the mean; when they are estimated, draws vary with their uncertainty, too.
     jitter : float

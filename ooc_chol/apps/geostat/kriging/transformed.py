@@ -35,9 +35,9 @@ class BackTransformed:
     gaussian : Prediction
         Mean and variance on the transformed scale.
     transform : Transform
-        What the values went through.
+        Transform of the values.
     point : {"mean", "median", "unbiased"}
-        What :attr:`mean` is.
+        Kind of number that :attr:`mean` is.
     """
 
     gaussian: Prediction
@@ -220,11 +220,8 @@ def back_transform(prediction: Prediction, transform: Transform, *, point: Point
     transform : Transform
         The transformation, such as :func:`box_cox` makes.
     point : {"mean", "median", "unbiased"}
-        What is predicted by one number. The **mean** of the predictive distribution, which is that of the transform of a
-        Gaussian variable with kriging's mean and variance. With a known mean it is the exact conditional mean, with an estimated
-        one Bayesian with a flat prior of its coefficients, as in geoR. The **median**, exact by monotonicity. Or, for logarithms,
-        the predictor that is **unbiased** over repeated sampling though the mean is estimated (lognormal kriging): with the
-        Lagrange term in its exponent. With a known mean the last is the first.
+        Point prediction: the mean or the median of the predictive distribution, or, for logarithms, the predictor that is
+        unbiased over repeated sampling.
 
     Returns
     -------
@@ -238,6 +235,11 @@ def back_transform(prediction: Prediction, transform: Transform, *, point: Point
 
     Notes
     -----
+    The *mean* is that of the transform of a Gaussian variable with kriging's mean and variance. With a known mean it is the
+    exact conditional mean, with an estimated one Bayesian with a flat prior of its coefficients, as in geoR. The *median* is
+    exact by monotonicity. The *unbiased* predictor (lognormal kriging) has the Lagrange term in its exponent; with a known mean
+    it is the mean.
+
     Logarithms in closed form, ``exp(y + v / 2)`` and ``exp(2 y + v) (exp(v) - 1)``; other powers by a quadrature of 160 nodes.
     A positive power gives what is below its reach the original value zero (less the shift). The mean over a block is not the
     back-transform of the mean of transformed values: average draws or points. Cressie (1993), *Statistics for Spatial Data*,

@@ -40,7 +40,7 @@ def variograms_along_axes(observations: Observations, model: AbstractCovariance,
     Returns
     -------
     along, across : Variogram
-        Of pairs that point so to within 22.5 degrees.
+        Variograms of pairs that point so to within 22.5 degrees.
 
     Raises
     ------

@@ -66,11 +66,11 @@ class MapData:
     held_out : (m, 2) array or None
         Places that were left out of the fit, drawn as crosses beside the observations.
     target : str
-        What the standard error is one of: ``"the field"`` or ``"an observation"``.
+        Target of the standard error: ``"the field"`` or ``"an observation"``.
     quantity : str or None
         Title of the third map where it is no standard error: the array of that name is then what it says, such as a quantile.
     is_share : bool
-        Whether that is a probability, whose colours go from 0 to 1.
+        True if that is a probability, whose colours go from 0 to 1.
     """
 
     sites: NDArray[np.float64]

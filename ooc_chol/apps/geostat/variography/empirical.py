@@ -55,7 +55,7 @@ class Variogram:
     sites : (m,) array of int
         Indices of the observations that were used.
     notes : tuple of str
-        What a user should hear: that a subsample was taken.
+        Notes for the user: that a subsample was taken.
     origins : (k,) array of int or None
         Places in ``sites`` one of which every pair has, where pairs were drawn; None for all pairs.
     """

@@ -36,7 +36,7 @@ class FittedVariogram:
     loss : float
         Weighted sum of squared differences of semivariances.
     at_bound : bool
-        Whether the range is at an end of what was tried: the semivariogram then has no sill, or no slope.
+        True if the range is at an end of what was tried: the semivariogram then has no sill, or no slope.
     """
 
     model: Matern

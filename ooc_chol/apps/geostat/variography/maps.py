@@ -31,7 +31,7 @@ class VariogramMap:
     pairs : (k, k) array of int
         Pairs of each cell. A pair is in two cells, its lag and the opposite one, and in the middle once.
     notes : tuple of str
-        What a user should hear: that pairs were drawn.
+        Notes for the user: that pairs were drawn.
     """
 
     lags: NDArray[np.float64]

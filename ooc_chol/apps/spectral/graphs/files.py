@@ -30,7 +30,7 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     labels : (n,) array_like of int
         Parts, from 0.
     replace : bool
-        Whether a file that is there may be replaced.
+        True if a file that is there may be replaced.
 
     Raises
     ------

@@ -26,7 +26,7 @@ class Graph:
     vertex_weights : (n,) array of float64
         Positive weights; ones where the vertices have none.
     name : str
-        What messages call it.
+        Name in messages.
     loops : int
         Self-loops that were dropped.
     names : (n,) tuple or None

@@ -50,7 +50,7 @@ def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str 
     vertex_weights : (n,) array_like, optional
         Positive weights of vertices; by default those of the source, or ones.
     name : str, optional
-        What messages call the graph; by default the name of the file or of the type.
+        Name of the graph in messages; by default the name of the file or of the type.
 
     Returns
     -------

@@ -91,12 +91,8 @@ def normalized_cut(
     radius : float
         Pixels at most this far from each other are neighbours, in pixels between their centres. Not used with an affinity.
     sigma_i : float, optional
-        Scale of features: affinities are ``exp(-|F_i - F_j|^2 / sigma_i^2)``. By default a tenth of the range of the features,
-        so that an image has the same segments in bytes, in 16 bits and in floats. Where their noise is above a sixtieth of the
-        range, features are smoothed first, to least total variation. Then it is a twentieth of the range that is left, or 0.4
-        times the noise if that is more. Given, features stay as they are, and it is in grey levels of 8 bits for integers of 8
-        and 16 bits and truth values, which are brought to 0 to 255. Else it is in the units of the features: an
-        image whose floats lie from 0 to 1 wants ``20 / 255`` where one of bytes wants 20.
+        Scale of features, in their units: affinities are ``exp(-|F_i - F_j|^2 / sigma_i^2)``. By default a tenth of the range
+        of the features, and of noisy ones see the notes.
     sigma_x : float, optional
         Scale of distances, in pixels: affinities are multiplied by ``exp(-|X_i - X_j|^2 / sigma_x^2)``. By default there is no
         such factor.
@@ -117,12 +113,12 @@ def normalized_cut(
         Directions of that span, the vectors among them: angles between the first two, and random ones where there are more. By
         default 12, but fewer of large affinities, of which 50 million entries are looked at, and always the vectors themselves.
     features : {"grey", "lab"} or (h, w, f) array
-        What pixels are compared by: grey levels (Rec. 709; alpha is laid on white), CIE Lab by scikit-image, whose colours must
-        lie from 0 to 255 in integers and 0 to 1 in floats, or numbers of your own.
+        Features by which pixels are compared: grey levels (Rec. 709; alpha is laid on white), CIE Lab by scikit-image, whose
+        colours must lie from 0 to 255 in integers and 0 to 1 in floats, or numbers of your own.
     mask : (h, w) array, str or PathLike, optional
         Where it is true, or not zero, a pixel takes part; others have label -1.
     seed : int
-        Of the eigensolver's starting vectors, and of random directions.
+        Seed of the eigensolver's starting vectors, and of random directions.
     tol : float
         Largest residual of an eigenpair, relative to the norm of the normalized Laplacian.
     max_passes : int, optional
@@ -157,6 +153,12 @@ def normalized_cut(
 
     Notes
     -----
+    By default an image has the same segments in bytes, in 16 bits and in floats. Where the noise of features is above a
+    sixtieth of their range, they are smoothed first, to least total variation; ``sigma_i`` is then a twentieth of the range
+    that is left, or 0.4 times the noise if that is more. With ``sigma_i`` given, features stay as they are. Integers of 8 and
+    16 bits and truth values are brought to 0 to 255, and ``sigma_i`` is in these levels: an image whose floats lie from 0 to 1
+    wants ``20 / 255`` where one of bytes wants 20.
+
     The affinity is the paper's (Shi and Malik, 2000; both scales are squared), with pixels at the radius itself among the
     neighbours and without the ones on the diagonal, which would only make small segments cheaper. It takes 12 bytes an entry:
     2.0 GB for 1920 x 1080 pixels and a radius of 5, of which the building peaks at 2.2 GB and the search for parts at 3.0 GB. The

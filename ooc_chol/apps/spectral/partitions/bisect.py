@@ -64,10 +64,10 @@ def bisect(
     search : int
         Random directions in the span, beside axes, angles and a local search.
     refine : bool
-        Whether moves of single vertices (Fiduccia and Mattheyses) refine the cuts that the search starts and ends with. Graphs
+        True if moves of single vertices (Fiduccia and Mattheyses) refine the cuts that the search starts and ends with. Graphs
         of very uneven degrees are also cut on coarser graphs then, whose passes count.
     seed : int
-        Of all that is random. One seed, one answer.
+        Seed of all that is random. One seed, one answer.
     vertex_weights : (n,) array_like, optional
         Positive weights of the vertices; by default those of the file or graph, else ones.
     tol : float

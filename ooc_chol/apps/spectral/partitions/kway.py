@@ -56,15 +56,15 @@ def partition(
     n_parts : int
         Parts, 1 to n.
     target_sizes : (n_parts,) array_like, optional
-        What parts are to weigh, positive: shares that sum up to 1, or weights that sum up to that of all vertices. By default all
-        the same.
+        Wanted weights of the parts, positive: shares that sum up to 1, or weights that sum up to that of all vertices. By default
+        all the same.
     vertex_weights : (n,) array_like, optional
         Positive weights of the vertices; by default those of the file or graph, else ones.
     balance : float
         By how much a part may weigh more than its target. With 0, the size of every part is next to its target where vertices
         weigh the same, above or below by less than one vertex.
     refine : bool
-        Whether moves of single vertices refine the cuts that each search starts and ends with. In the end clusters of vertices
+        True if moves of single vertices refine the cuts that each search starts and ends with. In the end clusters of vertices
         and single ones move between all parts at once where vertices weigh the same, and then between two neighbours. Parts may
         be in pieces; a note of the report says so.
 

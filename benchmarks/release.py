@@ -78,7 +78,7 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks tensor_kernels --sizes 4039x50x50 --repeats 2 --name h200 --force", 35),
     ),
     2: (
-        Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --name h200x2 --force", 480),
+        Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --calls 2 --name h200x2 --force", 420),
         Command("benchmarks eigen several --scales 25 --order degree --name h200x2 --force", 120),
         Command("benchmarks imputation_gpus two --name h200x2-2600x512x512 --force", 120),
         Command(
@@ -94,7 +94,7 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks cluster_products --scale 25 --k 8 --devices cuda:0,cuda:1 --name h200x2-products --force", 60),
     ),
     4: (
-        Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --name h200x4 --force", 700),
+        Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --calls 2 --name h200x4 --force", 600),
         Command("ooc_chol bench suite multi-gpu --only h200x4-residue-163840 h200x4-native-163840", 300),
         Command(
             "benchmarks cluster_gpu --n 98304 --devices cuda --workers 2 --engines residue --repeats 2 --seconds 60 "

@@ -117,10 +117,11 @@ def test_solves_copy_no_tile_that_lies_where_it_is_used(kind, tmp_path, small_te
     assert not fetched[0] and len(fetched[1]) == (len(elsewhere) if kind == "dealt" else 0)
 
 
-def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(tmp_path, small_teams):
-    _, store = stored("memory", 200, 32, tmp_path)
+@pytest.mark.parametrize("kind", ["memory", "dealt rows"])
+def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(kind, tmp_path, small_teams):
+    _, store = stored(kind, 200, 32, tmp_path)
     with closing(store):
-        budget = budget_for(DEVICE, store, 8)
+        budget = budget_for(DEVICE, store, 8 if kind == "memory" else 80)
         team = tuple(device_solver(f"host:{k}", size) for k, size in enumerate((budget, 1 << 10)))
         b = np.random.default_rng(0).standard_normal((200, 4))
         with pytest.raises(oc.BudgetError, match="host:1"):

@@ -51,6 +51,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"ooc_chol {release}"
 html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 templates_path = ["_templates"]

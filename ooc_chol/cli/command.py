@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import sys
 import warnings
@@ -51,14 +52,33 @@ def _run(arguments: Sequence[str] | None, imported: Callable[[], None] | None) -
             imported()
         with signals_as_interrupts(), _own_warnings_as_lines(names), answered(options):
             status: int | None = options.run(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError as error:
+        if not _has_no_reader():
+            return _told(error, names)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere, and Python says nothing of it
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt as interrupt:
         number = _signal_of(interrupt)
         print(f"ooc-chol: {_with_notes(ENDINGS[number], interrupt)}", file=sys.stderr)
         return 128 + number
     except EXPECTED as error:
-        print(f"ooc-chol: {tb.shell_words(_with_notes(_text_of(error), error), names)}", file=sys.stderr)
-        return 2
+        return _told(error, names)
     return status or 0
+
+
+def _told(error: BaseException, names: Collection[str]) -> int:
+    """Say what went wrong; the exit status."""
+    print(f"ooc-chol: {tb.shell_words(_with_notes(_text_of(error), error), names)}", file=sys.stderr)
+    return 2
+
+
+def _has_no_reader() -> bool:
+    """Tell whether whoever read standard output is gone, as ``head`` is after its lines."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(found & select.POLLERR for _, found in poll.poll(0))
 
 
 def _signal_of(interrupt: KeyboardInterrupt) -> signal.Signals:

@@ -1,6 +1,6 @@
 """Differentiable operations on sparse matrices: gradients keep the pattern, and differentiate again.
 
-This module needs NumPy and SciPy alone. Adapters are imported by name: ``ooc_chol.diff.torch`` and ``ooc_chol.diff.jax``.
+This module needs NumPy and SciPy alone, its adapters ``ooc_chol.diff.torch`` and ``ooc_chol.diff.jax`` PyTorch and JAX.
 """
 
 from importlib import import_module
@@ -43,11 +43,15 @@ _NAMES = {
     "primitives": ("bilinear", "matmul", "permute", "sampled"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+#: Modules that need packages of their own, imported when they are first asked for.
+_ADAPTERS = ("jax", "torch")
 __all__ = [*_MODULE_OF]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name."""
+    if name in _ADAPTERS:
+        return import_module(f"{__name__}.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ooc_chol.process.address_space import guarded_imports

@@ -489,12 +489,13 @@ import sys
 sys.modules["torch"] = None
 import ooc_chol as oc
 oc.diff.Pattern([0], [], (0, 0))
-try:
-    import ooc_chol.diff.torch
-except ImportError as error:
-    assert "needs PyTorch" in str(error) and "[torch]" in str(error), error
-else:
-    raise AssertionError("imported without torch")
+for statement in ("import ooc_chol.diff.torch", "oc.diff.torch.CSR"):
+    try:
+        exec(statement)
+    except ImportError as error:
+        assert "needs PyTorch" in str(error) and "[torch]" in str(error), error
+    else:
+        raise AssertionError("imported without torch")
 """
 
 

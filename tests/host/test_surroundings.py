@@ -235,6 +235,17 @@ def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
 # standard streams that are closed, or full
 
 
+@pytest.mark.parametrize("words", [("plan", "--n", "3000", "--devices", "host:0"), ("devices", "--json")], ids=" ".join)
+@pytest.mark.usefixtures("processes")
+def test_a_command_whose_output_nobody_reads_ends_as_others_do(words, tmp_path):
+    read, write = os.pipe()
+    os.close(read)  # as head does after its lines
+    done = subprocess.run([*COMMAND, *words], cwd=tmp_path, env=ENVIRONMENT, check=False, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert b"roken" not in done.stderr
+
+
 @pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>/dev/full"])
 @pytest.mark.parametrize(
     ("words", "status"),

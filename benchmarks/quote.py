@@ -230,6 +230,15 @@ def imputation() -> Iterator[Quote]:
         yield Quote(
             page, f"](results/imputation/{name}.json) | 90 % | {{}} | {{}} |", (f"{run['error']:.1e}", f"{run['seconds']:.2f}")
         )
+    schedule = [each for each in result("imputation/host-when")["runs"] if each["case"] == "schedule"]
+    slow, usual, still = (
+        one(schedule, decay=decay, shrinkage="garrote", momentum=momentum)
+        for decay, momentum in ((0.7, 0.7), (0.5, 0.7), (0.5, 0))
+    )
+    text = "`decay=0.7` takes {} steps for {}, and leaves an error of {} for {} ("
+    figures = (str(slow["steps"]), str(usual["steps"]), *(f"{each['error']:.1e}" for each in (slow, usual)))
+    yield Quote(page, text, figures)
+    yield Quote(page, "without it the error at 0.5 is {}.", (f"{still['error']:.1e}",))
     first, both = (each["seconds"] for each in result("imputation/h200x2-2600x512x512")["runs"])
     text = "](results/imputation/h200x2-2600x512x512.json), one takes {} in that run | 90 % | | {} |"
     yield Quote(page, text, (f"{first:.1f}", f"{both:.1f}"))

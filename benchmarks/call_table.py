@@ -16,14 +16,18 @@ CASES = {
     "host": "host, {threads} cores",
 }
 
+#: Orders that the files and the picture have, and the table leaves out.
+LEFT_OUT = {30, 300, 2_000, 2_048}
+
 NOTE = """\
 Medians of whole calls on an exponential covariance, from the matrix as the caller has it until L is where the caller wants it.
 *CuPy*: array in, L on the GPU. *NumPy*: array in, L in host memory. *function*: of tiles, L on the GPU; its peer makes the matrix
-whole. *host*: NumPy in and out. *First call*: that of the order in its process; the first of a case loads libraries too."""
+whole. *host*: NumPy in and out. *First call*: that of the order in its process; the first of a case loads libraries too.
+The files have other orders, and slower peers."""
 
 
 def call_lines(folder: Path) -> list[dict[str, Any]]:
-    """Every line of the files in ``folder`` with the case and the machine of its file: by what is measured, then by order."""
+    """Lines of the files in ``folder`` with the case and the machine of each: by what is measured, then by order."""
     order, lines = list(CASES), []
     for path in sorted(folder.glob("*.json")):
         content = read_result(path)
@@ -31,7 +35,7 @@ def call_lines(folder: Path) -> list[dict[str, Any]]:
             found = [{"case": content["case"], "machine": content["machine"]} | line for line in content["lines"]]
             for line in found:
                 _check(line)
-        lines += found
+        lines += [line for line in found if line["n"] not in LEFT_OUT]
     return sorted(lines, key=lambda line: (order.index(line["measured"]), line["n"]))
 
 
@@ -53,21 +57,15 @@ def call_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]
     return [
         ("what", what),
         ("n", lambda line: f"{line['n']:,}"),
-        ("engine", lambda line: str(line["engine"])),
         ("ours", lambda line: duration(line["medians"]["ours"])),
+        ("fastest other", lambda line: _fastest_other(line, lambda name, _: name)),
+        ("takes", lambda line: _fastest_other(line, lambda _, seconds: duration(seconds))),
+        ("ours over it", lambda line: _fastest_other(line, lambda _, seconds: f"**{line['medians']['ours'] / seconds:.2f}**")),
         ("first call", lambda line: duration(line["first_call"])),
-        ("others", lambda line: "; ".join(f"{name}: {duration(seconds)}" for name, seconds in _others(line))),
-        ("over the fastest", _over_the_fastest),
     ]
 
 
-def _others(line: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Medians of the other libraries, the fastest first."""
+def _fastest_other(line: Mapping[str, Any], cell: Callable[[str, float], str]) -> str:
+    """A cell of the other library with the least median; nothing where there is none."""
     others = [(name, float(seconds)) for name, seconds in line["medians"].items() if name != "ours"]
-    return sorted(others, key=lambda other: other[1])
-
-
-def _over_the_fastest(line: Mapping[str, Any]) -> str:
-    """Our median over that of the fastest other; nothing where there is none."""
-    others = _others(line)
-    return f"**{line['medians']['ours'] / others[0][1]:.2f}**" if others else ""
+    return cell(*min(others, key=lambda other: other[1])) if others else ""

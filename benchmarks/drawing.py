@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def figure_of(width: float, height: float, *shape: int, sharey: bool = False) -> tuple[Any, Any]:
+def figure_of(width: float, height: float, *shape: int, sharex: bool = True, sharey: bool = False) -> tuple[Any, Any]:
     """A figure and its axes, of so many rows and columns."""
     import matplotlib
 
@@ -15,7 +15,7 @@ def figure_of(width: float, height: float, *shape: int, sharey: bool = False) ->
     matplotlib.rcParams.update(alike)
     from matplotlib import pyplot
 
-    return pyplot.subplots(*shape, figsize=(width, height), sharex=True, sharey=sharey, layout="constrained")
+    return pyplot.subplots(*shape, figsize=(width, height), sharex=sharex, sharey=sharey, layout="constrained")
 
 
 def save(figure: Any, path: Path, dpi: int = 100) -> None:

@@ -27,8 +27,7 @@ from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.bench.ceilings import dgemm_tflops
 
 FOLDER = "geostat"
-_PARAMETERS = ("range", "smoothness", "variance", "nugget")
-_HEADINGS = ("data", "n", "machine", "budget", "precision", "fit", "evaluations", "standard errors", *_PARAMETERS)
+_HEADINGS = ("data", "n", "machine", "precision", "fit", "evaluations", "smoothness")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,43 +132,32 @@ def table(folder: Path, link: str) -> str:
 
 def _row(content: dict[str, Any], name: str) -> tuple[str, ...]:
     """One file."""
-    estimates, unit = content["inference"]["estimates"], content["unit_of_range"]
     on_gpu = content["factorization"]["devices"][0].startswith("cuda")
+    machine = "one H200" if on_gpu else f"{content['machine']['cores']} cores"
     return (
         name,
         f"{content['n']:,}",
-        "one H200" if on_gpu else f"{content['machine']['cores']} cores",
-        content["memory_budget"] or "free memory",
+        f"{machine}, {content['memory_budget']}" if content["memory_budget"] else machine,
         _precision(content),
         _duration(content["seconds"]["fit"]),
         str(len(content["fit"]["evaluations"])),
-        _duration(content["seconds"]["standard_errors"]),
-        *(_estimate(estimates.get(each), unit if each == "range" else "") for each in _PARAMETERS),
+        _estimate(content["inference"]["estimates"]["smoothness"]),
     )
 
 
 def _precision(content: dict[str, Any]) -> str:
-    """FP64, or the threshold of the search with the error of its last log-likelihood."""
+    """FP64, or the threshold of the search."""
     check = content["fit"]["precision"]
-    if check is None:
-        return "FP64"
-    error, most = check["loglik_error"], check.get("most_off")
-    judged = "not judged in FP64" if most is None else f"log-likelihood known to {most:.1g}"
-    judged = judged if error is None else f"log-likelihood off by {error:.1g}"
-    return f"mixed, {check['threshold']:g}: {judged}"
+    return "FP64" if check is None else f"mixed, {check['threshold']:g}".replace("e-0", "e-")
 
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 200 else f"{seconds / 60:.1f} min"
 
 
-def _estimate(estimate: dict[str, Any] | None, unit: str) -> str:
-    """Value and standard error; a nugget at its floor is not determined."""
-    if estimate is None:
-        return "none"
-    if estimate["upper"] is None:
-        return "at its floor"
-    return f"{estimate['value']:.4g} ± {estimate['standard_error']:.2g} {unit}".rstrip()
+def _estimate(estimate: dict[str, Any]) -> str:
+    """Value and standard error."""
+    return f"{estimate['value']:.4g} ± {estimate['standard_error']:.2g}"
 
 
 def options(parser: Parser) -> None:

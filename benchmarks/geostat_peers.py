@@ -39,6 +39,10 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "gpboost", "gpytorch", "torch")
 QUIET_CORES = 0.1
 #: What is known of every repeat; the last is how many cores others used meanwhile.
 REPEATED = ("seconds", "cpu_seconds", "others_cores")
+#: Peers that a document shows; the file has others.
+SHOWN = ("ooc_chol", "GPBoost", "GPyTorch-exact", "scikit-learn")
+#: How far below the best a log-likelihood is said to be.
+_FAR = 0.1
 
 
 def meuse(folder: Path) -> tuple[Array, Array]:
@@ -229,20 +233,19 @@ def about() -> dict[str, Any]:
 
 
 def table(content: Mapping[str, Any]) -> str:
-    """Seconds and log-likelihood of everybody, a row for each case."""
-    names = list(dict.fromkeys(run["peer"] for run in content["runs"]))
-    lines = [["data", "fitted", "smoothness", "best log-likelihood", *names]]
+    """Seconds of the peers of :data:`SHOWN`, a row for each case."""
+    lines = [["data", "fitted", "smoothness", *SHOWN]]
     for case in dict.fromkeys(run["case"] for run in content["runs"]):
         runs = {run["peer"]: run for run in content["runs"] if run["case"] == case}
         first = next(iter(runs.values()))
         best = max(run["loglik"] for run in runs.values() if run.get("loglik") is not None)
-        cells = [_cell(runs[name], best) if name in runs else "" for name in names]
-        lines.append([first["data"], f"{first['n']:,}", str(first["smoothness"]), f"{best:.2f}", *cells])
+        cells = [_cell(runs[name], best) if name in runs else "" for name in SHOWN]
+        lines.append([first["data"], f"{first['n']:,}", str(first["smoothness"]), *cells])
     machine = content["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("gpboost", "gpytorch", "scikit-learn") if name in machine)
     note = (
-        f"Seconds: median of {content['repeats']}; below them how far the log-likelihood of the estimate is under the best of "
-        f"the row. {machine['cpu']}, {content['threads']} threads; {versions}."
+        f"Seconds: median of {content['repeats']}; in brackets how far the log-likelihood of the estimate is under the best, "
+        f"where that is {_FAR:g} and more. {machine['cpu']}, {content['threads']} threads; {versions}."
     )
     return f"{markdown(*lines)}\n\n{note}\n"
 
@@ -251,8 +254,10 @@ def _cell(run: Mapping[str, Any], best: float) -> str:
     if "error" in run:
         return "failed"
     seconds = run["seconds"]
-    under = "not computable" if run["loglik"] is None else f"{best - run['loglik']:.2f}"
-    return f"{median(seconds):.3g}<br>{under}"
+    if run["loglik"] is None:
+        return f"{median(seconds):.3g} (not computable)"
+    under = best - run["loglik"]
+    return f"{median(seconds):.3g} ({under:.2f})" if under >= _FAR else f"{median(seconds):.3g}"
 
 
 def options(parser: Parser) -> None:

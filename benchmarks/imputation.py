@@ -23,6 +23,10 @@ FOLDER = "imputation"
 
 SIZE = 24
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
+#: What the document shows of shares and ranks; the file has all.
+SHOWN, SHOWN_RANKS = (("slice", 0.5), ("slice", 0.7), ("slice", 0.9), ("entry", 0.5), ("entry", 0.8)), (3, 6)
+#: Columns of the slices of the paper's main case.
+PAPER_COLUMNS = 50
 #: The default, and the convex model as the paper has it.
 RULES: dict[str, dict[str, Any]] = {
     "garrote": {"shrinkage": "garrote", "momentum": 0.7},
@@ -98,50 +102,41 @@ def beside_a_constant(fourier: oc.GraphFourier, true: Any, mask: Any, device: st
 
 def tables(found: list[dict[str, Any]]) -> dict[str, str]:
     """Markdown of each table, by name."""
-    shares = [f"{100 * share:.0f} %" for share in SHARES]
-    lines: list[list[object]] = [["graph", "rank", *shares, "50 % of entries", "80 % of entries"]]
-    cases = [each for each in found if each["case"] in ("slice", "entry")]
+    columns = [f"{100 * share:.0f} %{' of entries' if by == 'entry' else ''}" for by, share in SHOWN]
+    lines: list[list[object]] = [["graph", "rank", *columns]]
+    cases = [each for each in found if (each["case"], each.get("share")) in SHOWN and each["rank"] in SHOWN_RANKS]
     for graph, rank in dict.fromkeys((each["graph"], each["rank"]) for each in cases):
         errors = [f"{each['error']:.1e}" for each in cases if (each["graph"], each["rank"]) == (graph, rank)]
         lines.append([graph, rank, *errors])
-    schedule: list[list[object]] = [["decay", "shrinkage", "momentum", "error", "steps"]]
     noise: list[list[object]] = [["noise", "shrinkage", "values of lambda by cross-validation", "error", "error with all values"]]
     for each in found:
-        if each["case"] == "schedule":
-            facts = [f"{each['decay']:g}", each.get("shrinkage", "soft"), f"{each['momentum']:g}"]
-            schedule.append([*facts, f"{each['error']:.1e}", each["steps"]])
         if each["case"] == "noise":
             facts = [f"{each['noise']:g}", each.get("rule", "soft"), each["best"]]
             noise.append([*facts, f"{each['error']:.2g}", f"{each['to_the_end']['error']:.2g}"])
-    return {"observed": markdown(*lines), "schedule": markdown(*schedule), "noise": markdown(*noise)}
+    return {"observed": markdown(*lines), "noise": markdown(*noise)}
 
 
 def beside(folder: Path) -> str:
-    """Markdown of what ``ooc-chol bench imputation`` measured on the host, beside the paper's errors."""
-    names = "graph, truth made in, observed, shrinkage, error, squared, paper, off, error of the rest, steps, seconds"
-    lines = [names.split(", ")]
+    """Markdown of what ``ooc-chol bench imputation`` measured on the host where the paper has an error, beside that."""
+    lines = [["truth made in", "observed", "shrinkage", "error", "squared", "paper", "slices off"]]
     for path in sorted(folder.glob("host-*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["case"] != "imputation":
             continue
-        for run in content["runs"]:
-            lines.append(cells(path.name, content, run))
+        if content["shape"][-1] == PAPER_COLUMNS:
+            lines += [cells(path.name, run) for run in content["runs"] if run.get("paper_error") is not None]
     return markdown(*lines)
 
 
-def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
+def cells(file: str, run: dict[str, Any]) -> list[str]:
     """One run; those before the garrote was there were of soft thresholds, and do not say which slices are off.
 
-    Eigenvalues of the random graphs are simple, so that there is no other basis; files of turned truths say so in their names.
+    Files of truths in turned eigenvectors say so in their names.
     """
-    n, rows, columns = content["shape"]
-    paper, is_split = run.get("paper_error") if columns == 50 else None, "off" in run
-    found = [f"[{content['graph']}, {n} of {rows} x {columns}](../benchmarks/results/imputation/{file})"]
-    found.append("any basis" if content["graph"].startswith("random") else "turned" if "turned" in file else "the solver's")
-    found += [f"{100 * run['share']:.0f} %", run.get("shrinkage", "soft"), f"{run['error']:.1e}", f"{run['error'] ** 2:.1e}"]
-    found += ["" if paper is None else f"{paper:g}", f"{run['off']} of {run['missing']}" if is_split else ""]
-    found += [f"{run['error_of_the_rest']:.1e}" if is_split else ""]
-    return [*found, str(run["report"]["steps"]), f"{run['seconds']:.3g}"]
+    truth = "turned eigenvectors" if "turned" in file else "the solver's own"
+    found = [f"[{truth}](../benchmarks/results/imputation/{file})", f"{100 * run['share']:.0f} %", run.get("shrinkage", "soft")]
+    found += [f"{run['error']:.1e}", f"{run['error'] ** 2:.1e}", f"{run['paper_error']:g}"]
+    return [*found, f"{run['off']} of {run['missing']}" if "off" in run else ""]
 
 
 def documented_when(options: Options) -> dict[str, str]:

@@ -7,6 +7,7 @@ of operation. *overview*: rates of the link and of the arithmetic over one run, 
 call over the threshold, beside FP64's (``mixed_families``). *certified*: errors of log-determinants and their half-widths
 (``certified_families``). *orders*: seconds of whole calls over the order, beside peers (``whole_calls``). *scaling*: how many
 times as fast several GPUs are as one (``several_gpus``). *memory*: bytes that plans of each policy fetch, over the budget.
+*passes*: milliseconds of products of a packed matrix beside those of other libraries (``sparse_passes``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ PICTURES = ROOT / "docs/pictures"
 #: Trace and device of each picture of streams in the documents.
 STREAMS = {
     "streams-residue.png": ("h200-residue-131072-32g", "cuda:0"),
-    "streams-four.png": ("h200x4-residue-163840", "cuda:1"),
 }
 #: Trace of the picture that a reader meets first.
 OVERVIEW = "h200-native-131072-24g"
@@ -71,6 +71,16 @@ SCALING = {
 }
 #: Order and tile of the plans whose bytes are drawn, and their budgets in GiB.
 PLANNED = {"n": 65_536, "tile_size": 4_096, "gibibytes": (1, 1.5, 2, 3, 4, 6, 8, 12, 16)}
+#: Results of products in core that are drawn, and what they ran on.
+PASSES = {"h200-degree-22": "one H200, R-MAT of scale 22", "host-passes-20": "two cores, R-MAT of scale 20"}
+#: Their bars, and those of other libraries by the type of their vectors.
+PASS_COLOURS = {
+    "this package, FDF": "#2f77b8",
+    "this package, DDD": "#0b2f5b",
+    "cuSPARSE, float64": "#76b041",
+    "cuSPARSE, float32": "#c6dfae",
+    "SciPy on one thread, float64": "#d9c23c",
+}
 #: Bins of time in the picture of the streams.
 BINS = 160
 
@@ -243,6 +253,33 @@ def draw_memory(path: Path) -> None:
     save(figure, path)
 
 
+def draw_passes(folder: Path, path: Path) -> None:
+    """Milliseconds of a product with one column and with eight, ours in float64 sums beside those of other libraries."""
+    figure, axes = figure_of(7.6, 3.2, 1, len(PASSES), sharex=False)
+    for axis, (name, where) in zip(axes, PASSES.items(), strict=True):
+        found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        bars: dict[str, dict[int, float]] = {}
+        for each in found["passes"]:
+            if not each["bytes_a_pass"] and each["columns"] in (1, 8):
+                bars.setdefault(f"this package, {each['precision']}", {})[each["columns"]] = 1e3 * each["pass_seconds"]
+        for each in found["peers"]:
+            label = f"{each['peer']}, {each.get('dtype', 'float64')}"
+            bars.setdefault(label, {})[each["columns"]] = 1e3 * min(each["seconds"])
+        free = {1: 0, 8: len(bars) + 1}  # the place of the next bar
+        ticks = [first + (sum(columns in heights for heights in bars.values()) - 1) / 2 for columns, first in free.items()]
+        for label, heights in sorted(bars.items(), key=lambda bar: (not bar[0].startswith("this"), bar[0])):
+            drawn = axis.bar(
+                [free[each] for each in heights], list(heights.values()), 0.9, color=PASS_COLOURS[label], label=label
+            )
+            axis.bar_label(drawn, fmt="{:.3g}", fontsize=7)
+            free |= {each: free[each] + 1 for each in heights}
+        axis.set(ylabel="milliseconds of a product", title=where, ylim=(0, 1.1 * max(axis.get_ylim())))
+        axis.set_xticks(ticks, ["1 column", "8 columns"])
+        axis.title.set_fontsize("medium")
+        axis.legend(frameon=False, fontsize="small", loc="upper left")
+    save(figure, path)
+
+
 def draw_streams(run: timelines.Run, path: Path) -> None:
     """Draw how much of each bin of time every stream worked, by kind."""
     kinds = list(dict.fromkeys(entry.kind for entry in run.measured))
@@ -341,6 +378,7 @@ def run(options: Options) -> None:
     draw_orders(options.results / "wall", options.output / "orders.svg")
     draw_scaling(options.results / "several_gpus", options.output / "scaling.svg")
     draw_memory(options.output / "memory.svg")
+    draw_passes(options.results / "sparse", options.output / "passes.svg")
     (first,) = (result for result in results if result["case"] == OVERVIEW)
     draw_overview(timelines.read_run(ROOT / f"traces/{OVERVIEW}.pftrace.gz"), first, options.output / "overview.png")
     for name, (trace, device) in STREAMS.items():

@@ -29,7 +29,7 @@ TABLES = (
     "partition_parts --update docs/spectral.md",
     "segments --update docs/spectral.md",
 )
-README, MEASUREMENTS = "README.md", "docs/measurements.md"
+README, MEASUREMENTS, NOTES = "README.md", "docs/measurements.md", "docs/lab-notes.md"
 _FIGURE = r"(-?\d(?:[\d.,]*\d)?(?:e-?\d+)?)"
 
 
@@ -101,6 +101,17 @@ def dense() -> Iterator[Quote]:
     text = "- **Native FP64** reaches {} of DGEMM on one GPU, and {} on four."
     yield Quote(MEASUREMENTS, text, (_of_dgemm(native), _of_dgemm(four_native)))
     yield Quote(MEASUREMENTS, "residues reach {} TFLOP/s.", (f"{four['tflops']:.0f}",))
+    large = result("h200-residue-163840-48g")
+    figures = (table.over_peer(each, "cuSOLVER") for each in (large, four, four_native))
+    text = (
+        "residues are {} times as fast at order 163,840 as its best, and on four GPUs {} times as fast as cuSOLVERMg, "
+        "native FP64 {}."
+    )
+    yield Quote(MEASUREMENTS, text, tuple(figures))
+    worst = max(each["residual"]["max_scaled_over_sqrt_n"] for each in shown)
+    yield Quote(MEASUREMENTS, "of 200 sampled blocks is at most {}; the bound is 4.", (f"{worst:.2f}",))
+    figures = (f"{table.joules_per_tflop(each):.1f}" for each in (native, fast))
+    yield Quote(MEASUREMENTS, "take {} J for 10¹² flops in native FP64, and {} through residues.", tuple(figures))
     text = "[{} TFLOP/s](results/h200-residue-131072-32g.json), native FP64 at [{}](results/h200-native-131072-24g.json)"
     yield Quote("docs/residues.md", text, (_tflops(fast), _tflops(native)))
     yield from guide_sizes()
@@ -230,6 +241,15 @@ def imputation() -> Iterator[Quote]:
         yield Quote(
             page, f"](results/imputation/{name}.json) | 90 % | {{}} | {{}} |", (f"{run['error']:.1e}", f"{run['seconds']:.2f}")
         )
+    schedule = [each for each in result("imputation/host-when")["runs"] if each["case"] == "schedule"]
+    slow, usual, still = (
+        one(schedule, decay=decay, shrinkage="garrote", momentum=momentum)
+        for decay, momentum in ((0.7, 0.7), (0.5, 0.7), (0.5, 0))
+    )
+    text = "`decay=0.7` takes {} steps for {}, and leaves an error of {} for {} ("
+    figures = (str(slow["steps"]), str(usual["steps"]), *(f"{each['error']:.1e}" for each in (slow, usual)))
+    yield Quote(page, text, figures)
+    yield Quote(page, "without it the error at 0.5 is {}.", (f"{still['error']:.1e}",))
     first, both = (each["seconds"] for each in result("imputation/h200x2-2600x512x512")["runs"])
     text = "](results/imputation/h200x2-2600x512x512.json), one takes {} in that run | 90 % | | {} |"
     yield Quote(page, text, (f"{first:.1f}", f"{both:.1f}"))
@@ -265,7 +285,7 @@ def several_gpus() -> Iterator[Quote]:
         if measured in with_four:
             first, four = (_walls(measured, count, "h200x4") for count in (1, 4))
             figures += [seconds(first), seconds(four), f"{first / four:.2f}"]
-            text += " {}, {} | {} |"
+            text += " {} | {} | {} |"
         yield Quote(MEASUREMENTS, f"| {row} | {text}", tuple(figures))
     line = one(result("several_gpus/h200x4")["lines"], measured="weak 400,000")
     (bound,) = re.findall(r"error at most (\S+)", line["page"])
@@ -335,23 +355,53 @@ def registers() -> Iterator[Quote]:
     lines = result("residue_rates/h200-registers")["lines"]
 
     def both(get: Callable[[dict[str, Any]], str], **wanted: Any) -> tuple[str, ...]:
-        return tuple(get(one(lines, form=form, **wanted)) for form in ("int32", "int8"))
+        return tuple(get(one(lines, form=form, **wanted)) for form in ("int8", "int32"))
 
-    rows = {
-        "M = 2048, N = 16,384, K = 32,768, TFLOP/s": both(_tflops, shape=[2048, 16384, 32768]),
-        "the same, K = 8192": both(_tflops, shape=[2048, 16384, 8192]),
-        "M = N = K = 2048": both(_tflops, shape=[2048, 2048, 2048]),
-        "reconstruction, ps an entry": both(lambda line: f"{line['reconstruct_ps']:.0f}", shape=[2048, 16384, 32768]),
-        "residue, n = 131,072, 32 GiB, whole call, s": both(_mean_wall, measured="residue 131,072"),
-        "the same, J": both(lambda line: f"{line['joules']:,.0f}", measured="residue 131,072"),
-        "mixed, strong correlation, 1e-8, n = 131,072, s": both(_mean_wall, measured="strong 1e-8"),
-        "complex128, n = 65,536, s": both(_mean_wall, measured="complex128"),
-    }
-    yield from (Quote(MEASUREMENTS, f"| {row} | {{}} | {{}} |", figures) for row, figures in rows.items())
+    large, short = (both(_tflops, shape=[2048, 16384, k]) for k in (32768, 8192))
+    text = "reach {} TFLOP/s for {} with int32 sums at K = 32,768, and {} for {} at 8192."
+    yield Quote(NOTES, text, (*large, *short))
+    text = "A whole call of order 131,072 takes {} s for {} and {} J for {}."
+    walls, joules = (both(get, measured="residue 131,072") for get in (_mean_wall, lambda line: f"{line['joules']:,.0f}"))
+    yield Quote(NOTES, text, (*walls, *joules))
 
 
 def _mean_wall(line: dict[str, Any]) -> str:
     return seconds(sum(line["walls"]) / len(line["walls"]))
+
+
+def sparse() -> Iterator[Quote]:
+    """Passes over packed matrices, beside cuSPARSE, SciPy and the link."""
+    page, found = "docs/sparse.md", {name: result(f"sparse/{name}") for name in ("h200-degree-22", "host-passes-20")}
+    for name, columns, precision, dtype, row in (
+        ("h200-degree-22", 1, "FDF", "float64", "| one H200, [scale 22](results/sparse/h200-degree-22.json) | 1, FDF |"),
+        ("h200-degree-22", 8, "FDF", "float64", "| the same | 8, FDF |"),
+        ("h200-degree-22", 1, "DDD", "float64", "| the same | 1, DDD |"),
+        ("host-passes-20", 1, "DDD", None, "| two cores, [scale 20](results/sparse/host-passes-20.json) | 1, DDD |"),
+        ("host-passes-20", 8, "DDD", None, "| the same | 8, DDD |"),
+    ):
+        ours = one(found[name]["passes"], columns=columns, precision=precision, bytes_a_pass=0)["pass_seconds"]
+        peer = min(one(found[name]["peers"], columns=columns, dtype=dtype)["seconds"])
+        who = "SciPy" if dtype is None else "cuSPARSE"
+        yield Quote(page, f"{row} {{}} ms | {who} {{}} ms |", (_milliseconds(ours), _milliseconds(peer)))
+    single = min(one(found["h200-degree-22"]["peers"], columns=1, dtype="float32")["seconds"])
+    yield Quote(page, "In float32 cuSPARSE takes {} ms with one column.", (_milliseconds(single),))
+    streamed = result("sparse/h200x2-degree-27")["passes"]
+    rows = {
+        "| 8 GiB of one H200, [scale 27](results/sparse/h200x2-degree-27.json) | 1, FDF |": (["cuda:0"], 1, 2**33),
+        "| the same of each of two | 1, FDF |": (["cuda:0", "cuda:1"], 1, 2**33),
+        "| 16 GiB of one | 8, FDF |": (["cuda:0"], 8, 2**34),
+    }
+    for row, (devices, columns, budget) in rows.items():
+        each = one(streamed, devices=devices, columns=columns, budget_bytes=budget)
+        figures = _milliseconds(each["pass_seconds"]), f"{each['bytes_a_pass'] / 1e9:.1f}", f"{each['share_of_link']:.3f}"
+        yield Quote(page, f"{row} {{}} ms | {{}} GB at {{}} of the link |", figures)
+    cold = one(found["host-passes-20"]["passes"], columns=1, tier="file", is_cold=True)
+    figures = f"{cold['budget_bytes'] / 1e6:.0f}", _milliseconds(cold["pass_seconds"]), f"{cold['share_of_bound']:.2f}"
+    yield Quote(page, "| two cores, {} MB, from a file | 1, DDD | {} ms | {} of disk and product |", figures)
+
+
+def _milliseconds(value: float) -> str:
+    return f"{1e3 * value:.2f}" if value < 0.00995 else f"{1e3 * value:.0f}"
 
 
 def host() -> Iterator[Quote]:
@@ -472,6 +522,7 @@ QUOTED: tuple[Callable[[], Iterator[Quote]], ...] = (
     several_gpus,
     systems,
     registers,
+    sparse,
     mixed,
     clusters,
     cuts,

@@ -112,6 +112,8 @@ OTHERS = {
     "h200-fp64-*": "the ablation of the paper's policies",
     "h200-residue-250000-112g": "one call takes 99 s",
     "imputation/h200-*": "edges of ego-Facebook, which are a file of others, and tensors beside it",
+    "imputation/host-when": "errors, which depend on no machine",
+    "sparse/*": "passes over generated graphs, measured apart",
     "geostat/modis-*": "temperatures, which are a file of others",
     "*/h100*": "another GPU",
     "cluster/machines": "predictions",

@@ -117,17 +117,15 @@ def measured(options: Options) -> Iterator[dict[str, Any]]:
 def table(cases: Mapping[str, Any]) -> str:
     """Markdown: seconds of each."""
     names = [name for name in SOLVERS if any(name in rows for rows in cases.values())]
-    lines = [["image", "entries", "Ncut", *names, "segments"]]
+    lines = [["image", "segments", *names]]
     for case, rows in cases.items():
-        first, whole = rows.get("first", {}), rows.get("whole", {})
-        entries = first.get("report", {}).get("n_entries")
-        facts = [case.replace("x", " x "), "" if entries is None else f"{entries:,}", f"{first.get('ncut', float('nan')):.2g}"]
-        lines.append([*facts, *(_cell(rows.get(name, {})) for name in names), str(whole.get("n_segments", ""))])
+        segments = str(rows.get("whole", {}).get("n_segments", ""))
+        lines.append([case.replace("x", " x "), segments, *(_cell(rows.get(name, {})) for name in names)])
     return markdown(*lines)
 
 
 def _cell(run: Mapping[str, Any]) -> str:
-    return f"{run['seconds']:.2g}" if "seconds" in run else "-"
+    return f"{float(format(run['seconds'], '.2g')):g}" if "seconds" in run else "-"
 
 
 def options(parser: Parser) -> None:

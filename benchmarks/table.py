@@ -34,14 +34,11 @@ TABLES = ("wall", "gpu", "predicted", "policies", "peers", "host", "passes")
 _ERROR_LENGTH = 100
 
 GPU_NOTE = """\
-- *budget*: memory of the GPUs, and as a share of L's bytes. Out of core means at most half.
-- *seconds*: median (least to most), from the first step to the last byte of L in its store. *wall*: median of the whole call.
-- *TFLOP/s*: $n^3 / 3$ over *seconds*.
-- *DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after.
-- *cuSOLVER in core*: ratio to its fastest Cholesky of the same covariance, the whole matrix in device memory.
-- *GB*: executed, of A read over the link, of L fetched again, of L written, and from GPU to GPU.
-- *residual*: largest $|R_{ij}| / (\\sqrt{n}\\, u \\sqrt{A_{ii} A_{jj}})$ of 200 sampled blocks. The bound is 4.
-- *J/TFLOP*: energy of the GPUs during the whole call over $n^3 / 3$."""
+- *budget*: memory of each GPU; one alone has at most half of L's bytes.
+- *whole call*, *inside*: medians in seconds. *Inside* is from the first step to the last byte of L in its store; the rest is
+  planning, opening devices and allocating host memory for L.
+- *TFLOP/s*: $n^3 / 3$ over *inside*.
+- *of DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after."""
 PREDICTED_NOTE = "*Low by*: the share of the measured seconds that the plan's lack."
 PEERS_NOTE = (
     "The whole matrix in device memory, the covariance of the cases beside it, warm, generation apart; the best of two runs "
@@ -53,10 +50,8 @@ POLICIES_NOTE = (
     "kJ: of the GPU during the whole call."
 )
 HOST_NOTE = """\
-- *seconds*: median (least to most) of the wall clock around the whole call.
-- *dpotrf*: ratio to LAPACK's, in memory.
-- *GB*: executed, of A read, of L fetched again, of L written.
-- *exposed*: share of the time in which the compute stream stood still for a copy in flight.
+- *seconds*: median of the wall clock around the whole call.
+- *over dpotrf*: ratio to the rate of LAPACK's, in memory, at order 8,192.
 - *memory*: most anonymous resident memory during the call, less that before it."""
 
 
@@ -87,11 +82,11 @@ def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = (), p
     case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
     made = {
         "wall": _table(calls, call_columns(f"{link}/wall"), WALL_NOTE),
-        "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
+        "gpu": _table(ours, _gpu(link), GPU_NOTE),
         "predicted": _table(predicted, [case, *_PREDICTIONS], PREDICTED_NOTE),
         "policies": _table(policies, _POLICY, POLICIES_NOTE),
         "peers": _table(peers_of(on_gpus), _PEERS, PEERS_NOTE),
-        "host": _table(on_host, [case, *_HOST], HOST_NOTE),
+        "host": _table(on_host, _host(link), HOST_NOTE),
         "passes": _table(passes, pass_columns(f"{link}/sparse"), PASS_NOTE),
     }
     return {name: text for name, text in made.items() if text}
@@ -196,25 +191,20 @@ def _seconds(result: Result) -> str:
     return f"{median(seconds):.4g} ({min(seconds):.4g}-{max(seconds):.4g})"
 
 
-def _dgemm(result: Result) -> str:
-    before, after = result["dgemm_tflops"]["before"], result["dgemm_tflops"]["after"]
-    return f"**{result['tflops'] / dgemm_of(result):.3f}** of {before:.1f}, {after:.1f}"
-
-
-def _peer(result: Result, unit: float, prefix: str = "") -> str:
-    """Ratio to the fastest peer, its rate and its order."""
+def over_peer(result: Result, prefix: str = "") -> str:
+    """Ratio to the rate of the fastest peer; empty without one."""
     peer = best_peer(result, prefix)
-    if peer is None:
-        return ""
-    several = " (Mg)" if peer["name"].startswith("cuSOLVERMg") else ""
-    return f"**{result['tflops'] / peer['tflops']:.2f}** of {unit * peer['tflops']:.1f} at {peer['n']:,}{several}"
+    return "" if peer is None else f"{result['tflops'] / peer['tflops']:.2f}"
 
 
 def _engine(result: Result) -> str:
-    """Engine, number of moduli, share of fall-backs."""
-    moduli = f", {result['moduli']} moduli" if "moduli" in result else ""
-    share = f", {100 * result['fallback_share']:.2g} % native" if result.get("fallback_share") else ""
-    return f"{result['engine']}{moduli}{share}"
+    """Engine, number of moduli, share of fall-backs, GPUs where there are several, and A where it is an array."""
+    words = [result["engine"]]
+    words += [f"{result['moduli']} moduli"] if "moduli" in result else []
+    words += [f"{100 * result['fallback_share']:.2g} % native"] if result.get("fallback_share") else []
+    words += [f"{len(result['devices'])} GPUs"] if len(result["devices"]) > 1 else []
+    words += ["A a host array"] if result["source"] == "host-array" else []
+    return ", ".join(words)
 
 
 def _peer_rate(peer: Result) -> str:
@@ -249,33 +239,35 @@ def _budget(result: Result) -> str:
     return f"{result['budget_bytes'] / unit:.4g} {name}"
 
 
-def _budget_of_l(result: Result) -> str:
-    """Budgets of the GPUs, and that of all as a share of L's bytes: out of core means at most half."""
-    gpus = len(result["devices"])
-    share = gpus * result["budget_bytes"] / (4 * result["n"] * (result["n"] + 1))
-    return f"{f'{gpus} x ' if gpus > 1 else ''}{_budget(result)} ({100 * share:.0f} %)"
-
-
-_LINKS = ("source", "fetch", "write", "peer")
 _EXPOSED: Column = ("exposed", lambda result: f"{100 * result['exposed_copy_share']:.1f} %")
 _ENERGY: Column = ("kJ", lambda result: f"{median(result['joules']) / 1e3:.2f}")
-_PROBLEM: list[Column] = [
-    ("n", lambda result: f"{result['n']:,}"),
-    ("budget", _budget),
-    ("A", lambda result: _SOURCES[result["source"]]),
-    ("seconds", _seconds),
-]
-_GPU: list[Column] = [
-    ("engine", _engine),
-    *((heading, _budget_of_l if heading == "budget" else cell) for heading, cell in _PROBLEM if heading != "A"),
-    ("wall", lambda result: f"{whole_seconds(result):.4g}"),
-    ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
-    ("DGEMM", _dgemm),
-    ("cuSOLVER in core", lambda result: _peer(result, 1.0, "cuSOLVER")),
-    ("GB: A + L in + L out", lambda result: _gigabytes(result, _LINKS)),
-    ("residual", lambda result: f"{result['residual']['max_scaled_over_sqrt_n']:.2f}"),
-    ("J/TFLOP", lambda result: f"{joules_per_tflop(result):.1f}"),
-]
+_PROBLEM: list[Column] = [("n", lambda result: f"{result['n']:,}"), ("budget", _budget)]
+
+
+def _gpu(link: str) -> list[Column]:
+    """Columns of factorizations on GPUs."""
+    return [
+        ("engine", lambda result: f"[{_engine(result)}]({link}/{result['case']}.json)"),
+        *_PROBLEM,
+        ("whole call", lambda result: f"{whole_seconds(result):.4g}"),
+        ("inside", lambda result: f"{median(result['seconds']):.4g}"),
+        ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
+        ("of DGEMM", lambda result: f"**{result['tflops'] / dgemm_of(result):.3f}**"),
+    ]
+
+
+def _host(link: str) -> list[Column]:
+    """Columns of factorizations on the host."""
+    return [
+        ("A", lambda result: f"[{_SOURCES[result['source']]}]({link}/{result['case']}.json)"),
+        *_PROBLEM,
+        ("seconds", lambda result: f"{median(result['seconds']):.4g}"),
+        ("GFLOP/s", lambda result: f"**{1e3 * result['tflops']:.1f}**"),
+        ("over dpotrf", lambda result: f"**{over_peer(result)}**" if result["peers"] else ""),
+        ("memory", _memory),
+    ]
+
+
 _PREDICTIONS: list[Column] = [
     ("predicted", lambda result: f"{result['predicted_seconds']:.2f}"),
     ("measured", lambda result: f"{median(result['seconds']):.2f}"),
@@ -297,14 +289,6 @@ _POLICY: list[Column] = [
     ("GB out", lambda result: _gigabytes(result, ["write"])),
     _EXPOSED,
     _ENERGY,
-]
-_HOST: list[Column] = [
-    *_PROBLEM,
-    ("GFLOP/s", lambda result: f"**{1e3 * result['tflops']:.1f}**"),
-    ("dpotrf", lambda result: _peer(result, 1e3)),
-    ("GB: A + L in + L out", lambda result: _gigabytes(result, _LINKS)),
-    _EXPOSED,
-    ("memory", _memory),
 ]
 
 

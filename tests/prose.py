@@ -17,7 +17,7 @@ SENTENCE_WORDS, PARAGRAPH_FIGURES, ALL_WORDS = 40, 8, 45_000
 #: Most columns of a line of code, which scrolls beyond on a phone. Blocks of ``text`` are what programs print.
 CODE_COLUMNS = 70
 #: Most words of a page of its own kind, as ``wc -w`` counts; all others are guides.
-PAGE_WORDS = {"geostat.md": 3_000, "measurements.md": 6_000}
+PAGE_WORDS = {"geostat.md": 3_000, "measurements.md": 4_000}
 GUIDE_WORDS = 2_500
 #: Pages of figures, where a paragraph may have any number.
 OF_FIGURES = ("docs/decisions/", "docs/lab-notes.md")

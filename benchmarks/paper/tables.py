@@ -48,10 +48,6 @@ def _moved(*links: str) -> Callable[[Run], str]:
     return lambda run: f"{sum(run['bytes']['executed'][link] for link in links) / 1e9:.4g}"
 
 
-def _in_and_out(run: Run) -> str:
-    return " + ".join(f"{run['bytes']['executed'][link] / 1e9:.0f}" for link in ("fetch", "write"))
-
-
 #: Cells by their headings; what stands behind a bar tells columns of one heading apart.
 _CELLS: dict[str, Callable[[Run], str]] = {
     "n": lambda run: f"{run['n']:,}",
@@ -64,6 +60,7 @@ _CELLS: dict[str, Callable[[Run], str]] = {
     "tile": lambda run: str(run.get("tile_size", "")),
     "seconds": _seconds,
     "TFLOP/s": lambda run: f"{run['tflops']:.4g}",
+    "seconds|median": lambda run: f"{median(run['seconds']):.4g}",
     "TFLOP/s|in a document": lambda run: f"**{run['tflops']:.1f}**",
     "of FP64": lambda run: "" if run["fp64_tflops"] is None else f"{run['tflops'] / run['fp64_tflops']:.2f}",
     "GB of A": _moved("source"),
@@ -71,11 +68,9 @@ _CELLS: dict[str, Callable[[Run], str]] = {
     "GB in|with A": _moved("source", "fetch"),
     "GB out": _moved("write"),
     "GB in all": lambda run: f"{sum(run['bytes']['executed'].values()) / 1e9:.4g}",
-    "GB in + out": _in_and_out,
     "exposed": lambda run: f"{100 * run['exposed_copy_share']:.1f} %",
     _TILES: lambda run: " ".join(str(run["formats"].get(name, 0)) for name in FORMATS),
     "moduli": lambda run: "" if run["moduli"] is None else str(run["moduli"]),
-    "in FP16": lambda run: f"{100 * run['half_share']:.0f} %",
     "KL, paper": lambda run: _short(run["kl_paper"]),
     "KL, true": _divergence,
     "log-likelihood": lambda run: _short(run["log_likelihood_error"]),
@@ -91,10 +86,7 @@ _MXP = (
     *(*_MATRIX, "threshold", "seconds", "TFLOP/s", "of FP64", "GB in|with A", "GB out", _TILES),
     *("moduli", "certified", "logdet error", "again"),
 )
-_MXP_GPU = (
-    *("n", "correlation", "threshold", "seconds", "TFLOP/s|in a document", "of FP64", "GB in + out"),
-    *("moduli", "in FP16", "certified", "logdet error"),
-)
+_MXP_GPU = ("correlation", "threshold", "seconds|median", "TFLOP/s|in a document", "of FP64", "certified", "logdet error")
 
 
 def _matrix(run: Run) -> tuple[str, ...]:
@@ -157,14 +149,21 @@ def mxp_table(content: Mapping[str, Any]) -> str:
     return "\n".join([table, "", _budget_line(content["runs"]), told])
 
 
-def kl_markdown(runs: Iterable[Run]) -> str:
-    """The true divergence, and the paper's measure in brackets, by matrix and threshold."""
-    return _by_threshold(runs, lambda run: f"{_short(run['kl_true'])} ({_short(run['kl_paper'])})")
-
-
-def log_likelihood_markdown(runs: Iterable[Run]) -> str:
-    """The error of a log-likelihood, by matrix and threshold; FP64's own value beside."""
-    return _by_threshold(runs, _CELLS["log-likelihood"], ("FP64", lambda run: f"{run['log_likelihood']:.2f}"))
+def likelihoods_markdown(runs: Iterable[Run]) -> str:
+    """The true divergence and the error of a log-likelihood, by matrix and threshold; FP64's own value between."""
+    found: dict[tuple[str, ...], dict[str, Run]] = {}
+    for run in runs:
+        found.setdefault(_matrix(run), {})[_CELLS["threshold"](run)] = run
+    thresholds = sorted({name for row in found.values() for name in row} - {"FP64"}, key=float, reverse=True)
+    rows = []
+    for (_, nu, correlation), row in found.items():
+        divergences, errors = (
+            [_short(row[name][what]) if name in row else "" for name in thresholds]
+            for what in ("kl_true", "log_likelihood_error")
+        )
+        rows.append([nu, correlation, *divergences, f"{row['FP64']['log_likelihood']:.2f}", *errors])
+    divergences, errors = ([f"{what}, {name}" for name in thresholds] for what in ("KL", "error"))
+    return markdown(["nu", "correlation", *divergences, "log-likelihood", *errors], *rows)
 
 
 def mxp_gpu_markdown(runs: Iterable[Run]) -> str:
@@ -174,8 +173,7 @@ def mxp_gpu_markdown(runs: Iterable[Run]) -> str:
 
 #: Tables for documents by the name of their place there: how each is made, and of which result files.
 DOCUMENTED: dict[str, tuple[Callable[[Iterable[Run]], str], tuple[str, ...]]] = {
-    "kl": (kl_markdown, ("host-kl-8192",)),
-    "log-likelihood": (log_likelihood_markdown, ("host-kl-8192",)),
+    "likelihoods": (likelihoods_markdown, ("host-kl-8192",)),
     # FP64 first of each matrix
     "mxp-h200": (mxp_gpu_markdown, tuple(f"h200-mxp-163840-{name}" for name in ("weak", "medium", "strong"))),
 }
@@ -195,21 +193,6 @@ def with_paper_tables(text: str, folder: Path) -> str:
         if f"<!-- {name} -->" in text:
             text = replaced(text, name, documented(name, folder))
     return text
-
-
-def _by_threshold(
-    runs: Iterable[Run], cell: Callable[[Run], str], reference: tuple[str, Callable[[Run], str]] | None = None
-) -> str:
-    """A row for each matrix and a column for each threshold; ``reference`` heads and fills a column of FP64 runs."""
-    found: dict[tuple[str, ...], dict[str, Run]] = {}
-    for run in runs:
-        found.setdefault(_matrix(run), {})[_CELLS["threshold"](run)] = run
-    columns = sorted({name for row in found.values() for name in row} - {"FP64"}, key=float, reverse=True)
-    rows = []
-    for matrix, row in found.items():
-        beside = [reference[1](row["FP64"])] if reference else []
-        rows.append([*matrix, *beside, *(cell(row[name]) if name in row else "" for name in columns)])
-    return markdown([*_MATRIX, *([reference[0]] if reference else []), *columns], *rows)
 
 
 def _listed(figures: Mapping[str, float], unit: str) -> str:

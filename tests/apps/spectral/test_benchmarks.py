@@ -64,6 +64,12 @@ def test_tables_have_medians_ratios_and_what_failed():
     assert "| seconds, median |  | 2 | 2 | 2 |" in made["cuts"]
 
 
+def test_graphs_that_were_measured_since_have_no_row_and_count():
+    rows = {"ooc_chol": [run(8)], "METIS": [run(10)]}
+    made = partitions.tables({"a": rows, "add20": {**rows, "ooc_chol": [run(16)]}})["cuts"]
+    assert "| add20" not in made and f"| ratio to METIS |  | {(0.8 * 1.6) ** 0.5:.3f} | 1.000 |" in made
+
+
 def test_the_table_of_many_parts_is_beside_the_lesser_cut_of_metis():
     def rows(*cuts):
         return {name: [run(cut) for cut in each] for name, each in zip(("ooc_chol", "METIS", "METIS k-way"), cuts, strict=True)}

@@ -144,7 +144,7 @@ def guide_sizes() -> Iterator[Quote]:
     for n, text, *rates in rows:
         times = [n**3 / 3 / rate for rate in rates]
         figures = [f"{4e-9 * n**2:.1f}" if n < 50_000 else f"{4e-9 * n**2:.0f}"]
-        figures += [f"{each:.1f}" if each < 9.95 else f"{each:.0f}" for each in times]
+        figures += [f"{each:.2f}" if each < 0.995 else f"{each:.1f}" if each < 9.95 else f"{each:.0f}" for each in times]
         yield Quote("docs/geostat-guide.md", f"| {n:,} | {{}} GB | {text}", tuple(figures))
 
 

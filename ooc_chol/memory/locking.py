@@ -1,6 +1,6 @@
 """Host memory that is page-locked piece by piece, in the order of its use, by threads, while a run goes on.
 
-Measurements on an H200's host (docs/measurements.md) decide on how it is done. Page faults are what takes long and what several
+Measurements on an H200's host decide on how it is done. Page faults are what takes long and what several
 threads do faster, while the driver registers no faster by several: so a team touches pieces, and one thread registers those that
 are touched. Touching disturbs nobody. Registering holds the driver's lock, which is not fair: without pauses the thread that
 launches waits for a hundred pieces. So pieces are small, and pauses are twice as long as what they follow, unless the launching

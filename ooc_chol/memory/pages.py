@@ -36,7 +36,7 @@ def allocate_aligned(nbytes: int, purpose: Purpose = FOR_L) -> NDArray[np.uint8]
     """``nbytes`` uninitialised bytes that start at a page: at a huge one, where there are enough of them.
 
     Transparent huge pages are asked for by ``madvise``: on an H200's host 24 GiB are then touched in 0.49 s instead of 1.1,
-    page-locked in 0.50 instead of 0.91 and unmapped in 0.08 instead of 0.80 (docs/measurements.md). Raises ``BudgetError``: the
+    page-locked in 0.50 instead of 0.91 and unmapped in 0.08 instead of 0.80. Raises ``BudgetError``: the
     system does not grant as many.
     """
     try:

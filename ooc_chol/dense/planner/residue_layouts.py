@@ -19,7 +19,7 @@ from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Most columns of K of one product: strips come in whole, and twice as long ones are predicted to save nothing at order 131,072
-#: and 1.8 % at 250,000 (docs/measurements.md).
+#: and 1.8 % at 250,000 (docs/lab-notes.md).
 MOST_K = 32768
 #: Tile columns of a panel to choose from.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)

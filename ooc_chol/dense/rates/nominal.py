@@ -15,7 +15,7 @@ from ooc_chol.kernels.cuda import FOLDING_CAPABILITY, SYRK_PARTS, TRSM_BLOCK
 
 #: What our kernels reach on an H200; its rates are scaled to other GPUs by ceilings. Measured: DGEMM 52 TFLOP/s under load,
 #: products of long K at 13 moduli 103 to 107, passes over accumulators 24 ps an entry, reconstruction 27, both less where
-#: products reduce in registers, conversion 8.5 (docs/measurements.md), copies both ways at once 51 GB/s, 96 GB/s for four GPUs
+#: products reduce in registers, conversion 8.5 (docs/lab-notes.md), copies both ways at once 51 GB/s, 96 GB/s for four GPUs
 #: together, whose limit is the host's memory, and 363 GB/s between GPUs; POTRF 2.05 ms at order 2048 and 5.7 at 4096, TRSM 1.2 ms
 #: at 2048, inversion 0.02 ms (docs/lab-notes.md). Products in FP16 and passes over float32 accumulators are estimates.
 _H200 = DATA_SHEETS["NVIDIA H200"]

@@ -191,7 +191,7 @@ def measured(options: Options) -> dict[str, Any]:
 
 def tables(graphs: Mapping[str, Any]) -> dict[str, str]:
     """The table of a document, by its mark."""
-    ordered = sorted(graphs.keys() - MEASURED_SINCE, key=lambda graph: _edges(graphs[graph]))
+    ordered = sorted((graph for graph in graphs if graph not in MEASURED_SINCE), key=lambda graph: _edges(graphs[graph]))
     names = [name for name in PARTITIONERS if any(name in rows for rows in graphs.values()) and name not in IN_THE_FILE_ALONE]
     cuts = [["graph", "edges", *names]]
     cuts += [[graph, f"{_edges(graphs[graph]):,}", *(_cut(graphs[graph][name]) for name in names)] for graph in ordered]

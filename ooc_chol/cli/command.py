@@ -57,7 +57,8 @@ def _run(arguments: Sequence[str] | None, imported: Callable[[], None] | None) -
     except BrokenPipeError as error:
         if not _has_no_reader():
             return _told(error, names)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere, and Python says nothing of it
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), 1)  # what is left to print goes nowhere, and Python says nothing of it
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt as interrupt:
         number = _signal_of(interrupt)

@@ -50,13 +50,13 @@ __all__ = [*_MODULE_OF]
 
 def __getattr__(name: str) -> object:
     """Import a public name."""
-    if name in _ADAPTERS:
-        return import_module(f"{__name__}.{name}")
-    if name not in _MODULE_OF:
+    if name not in _MODULE_OF and name not in _ADAPTERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ooc_chol.process.address_space import guarded_imports
 
     with guarded_imports():
+        if name in _ADAPTERS:
+            return import_module(f"{__name__}.{name}")
         value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value
 

@@ -60,7 +60,7 @@ class FactorReport(AbstractReport):
         mixed precision, the run and giving memory back. Two things that come last are not in it: completing a file, that is
         waiting for the disk and giving the file its name, and making the factor object.
     escalations : Escalations
-        Parts that failed in the planned formats and was computed again in wider ones: a tuple of them, printed a line each.
+        Parts that failed in the planned formats and were computed again in wider ones: a tuple of them, printed a line each.
     certified_bound : CertifiedBound or None
         With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
     certificate_seconds : float

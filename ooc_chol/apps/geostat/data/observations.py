@@ -44,7 +44,7 @@ class Observations:
     mean_columns : tuple of str
         Names of the ``p`` columns.
     mean : {"constant", "zero"}
-        Constant if the first column is an intercept.
+        True if the first column is an intercept.
     error_variances : (n,) array or None
         Known variance of the error of each observation, in squared units of the values, besides the nugget.
     space : int or None
@@ -143,7 +143,7 @@ def make_observations(
     covariate_names : sequence of str, optional
         Their names; ``covariate1, ...`` when not given.
     mean : {"constant", "zero"}
-        Constant if the mean has an unknown intercept.
+        True if the mean has an unknown intercept.
     error_variances : (n,) array, optional
         Known variance of the error of each observation, such as the squared standard error that a laboratory states; zero or
         positive. The nugget comes on top: variation at short distances, and errors that nobody states.

@@ -43,7 +43,7 @@ class DataSpec:
     lonlat : bool
         True if the coordinates are degrees; distances are then chords in kilometres.
     mean : {"constant", "zero"}
-        Constant if the mean has an intercept.
+        True if the mean has an intercept.
     units : mapping of str to str
         Units of columns, where the file tells them.
     crs : str or None

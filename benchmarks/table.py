@@ -35,8 +35,7 @@ _ERROR_LENGTH = 100
 
 GPU_NOTE = """\
 - *budget*: memory of each GPU; one alone has at most half of L's bytes.
-- *whole call*, *inside*: medians in seconds. *Inside* is from the first step to the last byte of L in its store; the rest is
-  planning, opening devices and allocating host memory for L.
+- *whole call*, *inside*: medians in seconds. *Inside* is from the first step to the last byte of L in its store.
 - *TFLOP/s*: $n^3 / 3$ over *inside*.
 - *of DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after."""
 PREDICTED_NOTE = "*Low by*: the share of the measured seconds that the plan's lack."

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -164,7 +165,7 @@ class DeviceSweeps(AbstractTeamSweeps):
     @property
     def _batch_entries(self) -> int:
         """Entries of a batch of products for each column."""
-        return BATCH * self.grid.size(0)
+        return min(BATCH, self.grid.nt - 1) * self.grid.size(0)
 
     def _scratch_shapes(self, columns: int) -> list[tuple[int, ...]]:
         """Arrays for sums over a panel of so many columns: a block of a matrix, a vector, and results of all blocks.
@@ -196,14 +197,14 @@ class DeviceSweeps(AbstractTeamSweeps):
         specs += lent
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
-        arrays, more = arena.arrays[: len(specs) - len(lent)], arena.arrays[len(specs) - len(lent) :]
-        (entries, *others), least_batches = arrays[: len(arrays) - len(least)], arrays[len(arrays) - len(least) :]
         tiles_of_l = _Tiles(self._device, self._store, arena, self._ranks)
         scan = BlockScan(self._device, tiles_of_l, slots=IN_TRANSIT, streams=self._streams, track=self._track)
-        self._room = _Room(entries, tuple(others[: len(scratch)]), {}, self._device.kernels.create_solves(), scan)
-        self._add_streams(more, least_batches)
-        there = iter(others[len(scratch) :])
+        there = iter(arena.arrays)  # as their shapes above
+        entries, scratch_tiles = next(there), tuple(islice(there, len(scratch)))
+        self._room = _Room(entries, scratch_tiles, {}, self._device.kernels.create_solves(), scan)
         tiles = tuple(next(there) if array.size else array for array in self._arrays)
+        least_batches = list(islice(there, len(least)))
+        self._add_streams(list(there), least_batches)
         for array, tile in zip(self._arrays, tiles, strict=True):
             if array.size:
                 copy_columns_in(self._device, self._stream, array, tile, slot_bytes=nbytes)

@@ -195,8 +195,8 @@ class _Part:
     def finish_block(self, k: int, left: Left | None) -> None:
         """Enqueue what makes an own block final, from which all products have been subtracted."""
         with self._member.current():
-            turn = self._member.turn_to(k // BATCH)
-            self._substitute(k, (turn, self._turn_to(k // BATCH, is_next=True)), transposed=True, left=left)
+            streams = self._member.turn_to(k // BATCH), self._hurry(k // BATCH)
+            self._substitute(k, streams, transposed=True, left=left)
 
     def multiply_row(self, i: int, tiles: range) -> _Products:
         """Enqueue ``L[i, j].T @ x[i]`` of adjacent tiles of row ``i``."""
@@ -223,12 +223,15 @@ class _Part:
                 products.read.append(member.record())
 
     def _turn_to(self, batch: int, *, is_next: bool) -> int:
-        """Turn to the stream of a batch, or to the urgent one, once behind what that stream has been given for it."""
+        """Turn to the stream of a batch, or to the urgent one."""
         turn = self._member.turn_to(batch)
-        if is_next:
-            turn = self._member.hurry(is_behind=batch not in self._hurried)
-            self._hurried.add(batch)
-        return turn
+        return self._hurry(batch) if is_next else turn
+
+    def _hurry(self, batch: int) -> int:
+        """Turn to the urgent stream, once behind what the stream of a batch, which is turned to, has been given for it."""
+        urgent = self._member.hurry(is_behind=batch not in self._hurried)
+        self._hurried.add(batch)
+        return urgent
 
 
 @contextmanager

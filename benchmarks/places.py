@@ -39,9 +39,10 @@ class Place:
 
 
 def place_of(device: str) -> Place:
-    """The current GPU, or the host."""
+    """The current GPU, with a stream that is CuPy's current one from now on, or the host."""
     if not device.startswith("cuda"):
         return Place(np, SimpleNamespace(enqueue=lambda operation: operation()), False)
     import cupy as cp
 
-    return Place(cp, SimpleNamespace(stream=cp.cuda.Stream.null, record=cp.cuda.Stream.null.record, name="compute"), True)
+    stream = cp.cuda.Stream().use()  # kernels are captured, which the default stream forbids
+    return Place(cp, SimpleNamespace(stream=stream, record=stream.record, name="compute"), True)

@@ -43,39 +43,34 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks planning --name planning --force", 60),
     ),
     1: (
-        Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g h200-residue-163840-48g", 200),
-        Command("ooc_chol bench suite native-1gpu --only h200-native-131072-24g h200-native-65536-8g --no-peers", 110),
-        Command(
-            "benchmarks residue_products --cases products 'residue 131,072' 'strong 1e-8' complex128 "
-            "--name h200-registers --repeats 2 --force",
-            150,
-        ),
-        Command("benchmarks whole_calls cupy --name h200-cupy --force", 50),
-        Command("benchmarks whole_calls numpy --name h200-numpy --force", 70),
-        Command("benchmarks whole_calls function --name h200-function-65536 --force", 40),
+        Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g", 180),
+        Command("ooc_chol bench suite native-1gpu --only h200-native-131072-24g h200-native-65536-8g --no-peers", 180),
+        Command("benchmarks whole_calls cupy --name h200-cupy --force", 40),
+        Command("benchmarks whole_calls numpy --name h200-numpy --force", 105),
+        Command("benchmarks whole_calls function --name h200-function-65536 --force", 30),
         Command(
             "benchmarks matrix_types --types complex128 --engines residue native --places host "
             "--repeats 2 --peer-repeats 1 --name h200 --force",
-            70,
+            165,
         ),
         Command(
             "benchmarks matrix_types --types float32 --engines residue --places host "
             "--repeats 2 --peer-repeats 1 --name h200 --force",
-            60,
+            70,
         ),
-        Command("benchmarks certified_answers --memory-budget '8 GiB' --range 0.02627 --name h200-65536 --force", 40),
-        Command("benchmarks certified_answers --store device --name h200-65536-device --force", 50),
-        Command("benchmarks certified_answers --n 131072 --store device --range 0.02627 --name h200-131072-device --force", 60),
-        Command("benchmarks eigen in-core --scales 22 --order degree --name h200-22 --force", 30),
-        Command("benchmarks eigen in-core --scales 25 --order degree --name h200-25 --force", 110),
+        Command("benchmarks certified_answers --memory-budget '8 GiB' --range 0.02627 --name h200-65536 --force", 25),
+        Command("benchmarks certified_answers --store device --name h200-65536-device --force", 20),
+        Command("benchmarks certified_answers --n 131072 --store device --range 0.02627 --name h200-131072-device --force", 40),
+        Command("benchmarks eigen in-core --scales 22 --order degree --name h200-22 --force", 50),
+        Command("benchmarks eigen in-core --scales 25 --order degree --name h200-25 --force", 215),
         Command(
             "benchmarks segments --devices cuda:0 --solvers whole --threads 16 --repeats 2 "
             "--images coins --sizes 600x450 1920x1080 --name h200-segments --force",
-            110,
+            100,
         ),
-        Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 190),
-        Command("benchmarks diff_gpu --cases products panels spgemm gcn solves --name h200 --force", 120),
-        Command("benchmarks tensor_kernels --sizes 4039x50x50 --repeats 2 --name h200 --force", 35),
+        Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 160),
+        Command("benchmarks diff_gpu --cases products panels spgemm gcn solves --name h200 --force", 90),
+        Command("benchmarks tensor_kernels --sizes 4039x50x50 --repeats 2 --name h200 --force", 30),
     ),
     2: (
         Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --calls 2 --name h200x2 --force", 420),
@@ -111,6 +106,8 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
 OTHERS = {
     "h200-fp64-*": "the ablation of the paper's policies",
     "h200-residue-250000-112g": "one call takes 99 s",
+    "h200-residue-163840-48g": "107 GB of host memory, more than machines at hand say is free",
+    "residue_rates/h200-*": "ablations in the lab notes",
     "imputation/h200-*": "edges of ego-Facebook, which are a file of others, and tensors beside it",
     "imputation/host-when": "errors, which depend on no machine",
     "sparse/*": "passes over generated graphs, measured apart",

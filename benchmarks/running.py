@@ -31,8 +31,9 @@ from typing import Any
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
 from ooc_chol.config import parse_devices
+from ooc_chol.files.outputs import Output, check_outputs
 
 HERE = Path(__file__).resolve().parent
 ROOT, RESULTS = HERE.parent, HERE / "results"
@@ -125,6 +126,7 @@ class Options(argparse.Namespace):
         paths = [self.output / f"{name}.json" for name in names]
         if others := [str(each) for each in paths if each not in self._claimed and each.exists() and not self.force]:
             raise FileExistsError(f"{', '.join(others)} is there already; give another --name, or --force to replace it")
+        check_outputs([Output("--name", each, RESULT_FILES) for each in paths if each.exists()], ask="")
         self._claimed |= frozenset(paths)
         return paths
 

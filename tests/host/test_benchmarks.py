@@ -54,6 +54,14 @@ def test_a_result_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_pat
     assert main([*words, "--force"]) == 0 and json.loads((tmp_path / "mine.json").read_bytes())["lines"] == "new"
 
 
+def test_a_strangers_file_is_not_replaced_and_nothing_is_measured_for_it(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mine.json").write_text('{"n": 5}\n', encoding="utf-8")
+    monkeypatch.setattr(random_graphs, "run", lambda options: pytest.fail("it was measured"))
+    assert main(["random_graphs", "--name", "mine", "--output", str(tmp_path), "--force"]) == 2
+    assert "mine.json exists already and is no result" in capsys.readouterr().err
+    assert (tmp_path / "mine.json").read_bytes() == b'{"n": 5}\n'
+
+
 @pytest.mark.parametrize(
     ("words", "file"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import release, stale
 from benchmarks.running import RESULTS, ROOT, main
-from ooc_chol.bench.results import RESULT_FILES
+from tests.inside.bench import RESULT_FILES
 
 pytestmark = pytest.mark.host
 

@@ -11,7 +11,7 @@ NAMES = {
     "ooc_chol.bench.meters": ("memory_of_process",),
     "ooc_chol.bench.peers": ("MG_BLOCKS", "measure_peer"),
     "ooc_chol.bench.problem": ("CUDA_CODE", "CovarianceProblem", "MaternTable", "matern"),
-    "ooc_chol.bench.results": ("Measured", "engine_of", "write_json"),
+    "ooc_chol.bench.results": ("RESULT_FILES", "Measured", "engine_of", "write_json"),
 }
 MODULES = {
     "case": "ooc_chol.bench.case",

@@ -225,6 +225,14 @@ def gradients() -> Iterator[Quote]:
     ours, theirs = of("epoch", "h200-gcn"), of("torch-geometric's epoch", "h200-gcn")
     text = "[epoch of a graph network](results/diff/h200-gcn.json) | | {} | torch-geometric {} |"
     yield Quote(page, text, (f"{ours:.2f}", f"{theirs:.2f}"))
+    ours, theirs = of("kernel A x", "h200-panels"), of("torch CSR forward (cuSPARSE, row-major)", "h200-panels")
+    yield Quote(page, "[64 columns](results/diff/h200-panels.json) | {} | | cuSPARSE {} |", (f"{ours:.2f}", f"{theirs:.2f}"))
+    ours, theirs = of("kernel forward", "h200-spgemm"), of("torch CSR forward", "h200-spgemm")
+    text = "[`A @ A`](results/diff/h200-spgemm.json), 1024 x 1024 | {} | | torch {} |"
+    yield Quote(page, text, (f"{ours:.3f}", f"{theirs:.2f}"))
+    solve = 1e3 * median(result("diff/h200-solves")["measured"]["cuDSS"]["all"]["factor and solve"])
+    text = "[solve](results/diff/h200-solves.json), 1024 x 1024, float64, plan kept | | {} | |"
+    yield Quote(page, text, (f"{solve:.0f}",))
 
 
 def imputation() -> Iterator[Quote]:

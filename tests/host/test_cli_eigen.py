@@ -53,7 +53,7 @@ def test_eigsh_writes_what_it_prints(capsys, folder):
         assert written["eigenvalues"].tolist() == answer["eigenvalues"]
         assert written["eigenvectors"].shape == (512, 4)
     assert run(capsys, *words)[0] == 0  # a file of ours may be replaced
-    np.savez("pairs.npz", other=np.ones(3))
+    np.savez("pairs.npz", eigenvalues=np.ones(3))
     assert run(capsys, *words)[0] == 2
     assert run(capsys, *words, "--force")[0] == 0
 

@@ -6,13 +6,12 @@ import argparse
 from contextlib import ExitStack
 
 import ooc_chol as oc
-import ooc_chol.toolbox as tb
 from ooc_chol.cli.cluster import with_client
-from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
+from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, npz_files, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened, operator_of
 
-_PAIRS = tb.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
+_PAIRS = npz_files("eigenpairs")
 #: Options of the call that this command has beside those of every solver.
 _OPTIONS = ("which", "sigma", "method", "degree")
 

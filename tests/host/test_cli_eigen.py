@@ -82,6 +82,16 @@ def test_eigsh_takes_its_options(capsys, folder):
     np.testing.assert_allclose(values, np.linalg.eigvalsh(dense)[-3:], atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"), [((), {}), (("--degree", "auto"), {"degree": None}), (("--degree", 4), {"degree": 4})]
+)
+def test_a_degree_may_be_left_to_the_run(capsys, folder, monkeypatch, words, expected):
+    asked, plan = {}, oc.plan_eigsh
+    monkeypatch.setattr(oc, "plan_eigsh", lambda a, k, **options: asked.update(options) or plan(a, k, **options))
+    assert run(capsys, "eigsh", "graph.oocsr", "--which", "SA", "--plan", *words)[0] == 0
+    assert {name: asked[name] for name in asked if name == "degree"} == expected
+
+
 def test_eigsh_plans(capsys, folder):
     status, out, err = run(capsys, "eigsh", "graph.oocsr", "-k", 4, "--plan", "--devices", "cuda:0", "--memory-budget", "1 GiB")
     assert (status, err) == (0, "")

@@ -29,7 +29,7 @@ _WANTED = {
     ),
 }
 _HOW = {
-    "ncv": Option("columns of the basis (default: k + 96)", "int", parse=int),
+    "ncv": Option("columns of the basis (default: k + 96; k + 48 up to 10,000 rows on the host)", "int", parse=int),
     "block": Option("columns that are multiplied together: 1, 2, 4 or 8", "int", parse=int),
     "max_passes": Option("most products with A, each of one block (default: 10000)", "int", parse=int),
 }

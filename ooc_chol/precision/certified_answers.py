@@ -63,7 +63,7 @@ class CertifiedValue:
     lower, upper : float
         Where the number of A itself is; infinite where the factor is too far from A to certify anything.
     gap : float
-        Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
+        Bound of ``||inv(L) A inv(L.T) - I||_F``; above 0.5 nothing is certified.
     sufficient_threshold : float or None
         A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
     confidence : float
@@ -154,7 +154,7 @@ class CertifiedSolution:
     half_width : (n,) or (n, m) array
         The most that each entry of ``x`` can be off.
     gap : float
-        Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
+        Bound of ``||inv(L) A inv(L.T) - I||_F``; above 0.5 nothing is certified.
     sufficient_threshold : float or None
         A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
     confidence : float

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import UnsupportedTypeError
-from ooc_chol.files.inputs import plain_array
+from ooc_chol.files.inputs import check_name, plain_array
 from ooc_chol.files.zarr_names import is_zarr
 from ooc_chol.memory.sources.array import ArraySource, SliceSource
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
@@ -54,7 +54,7 @@ def as_source(a: Any) -> AbstractSource:
     if (of_zarr := _zarr_source(a)) is not None:
         return of_zarr
     if isinstance(a, str | os.PathLike):
-        return _path_source(Path(a))
+        return _path_source(Path(check_name(a, "A")))
     if isinstance(a, np.ndarray) and not isinstance(a, np.ma.MaskedArray):
         return _array_source(a)
     if all(hasattr(a, attribute) for attribute in ("shape", "dtype", "__getitem__")):

@@ -162,7 +162,7 @@ def cholesky(
         memory_errors_typed("factorization"),
         HOST_PROMISES.call(),
         closing(triangle_source(A, lower)) as source,
-        entries_named(source),
+        entries_named(source, options.dtype),
     ):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
         request = Request(

@@ -70,6 +70,10 @@ class AbstractClusterMatrix(ABC):
         """Describe an entry that is no number, as far as the client can tell."""
         return None
 
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        """Describe a finite entry that a type has as an infinity or as zero, as far as the client can tell."""
+        return None
+
 
 @final
 class ReadMatrix(AbstractClusterMatrix):
@@ -78,6 +82,9 @@ class ReadMatrix(AbstractClusterMatrix):
     def __init__(self, source: AbstractSource) -> None:
         self.source, self.name, self.n, self.dtype = source, source.name, source.n, source.dtype
         self.is_transposed, self.files = source.is_transposed, source.files
+
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        return None if self.source is None else self.source.lost(row, col, dtype)
 
     def fingerprint(self, client: Any, fmt: PrecisionFormat, devices: Devices) -> Fingerprint:
         """Read, or make, the sample on a worker, as tiles are."""
@@ -185,6 +192,9 @@ class SentMatrix(AbstractClusterMatrix):
 
     def describe(self, row: int, col: int) -> str | None:
         return self._source.describe(row, col)
+
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        return self._source.lost(row, col, dtype)
 
 
 def _fingerprint_here(source: bytes, fmt: PrecisionFormat, devices: Devices) -> Fingerprint:

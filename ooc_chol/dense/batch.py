@@ -16,6 +16,7 @@ from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
 from ooc_chol.errors import AsymmetryWarning, BudgetError, NonFiniteError, NotPositiveDefiniteError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
+from ooc_chol.formats import FP64
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, driver_errors_typed, handed_over, resolve_devices
@@ -67,7 +68,9 @@ def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: 
         stack, failure = kernels.factor(numbers)
         if failure is not None:
             _refuse_nonfinite(kernels, turned, device_kind(device).to_host, is_turned=lower is False)
-            raise NotPositiveDefiniteError(failure.minor, (0, 0), failure.matrix)
+            place = failure.minor - 1, failure.minor - 1
+            zero = as_source(turned[failure.matrix]).lost(*place, FP64.dtype)
+            raise NotPositiveDefiniteError(failure.minor, (0, 0), failure.matrix, zero)
         ended = time.perf_counter()
     if isinstance(stack, np.ndarray):
         stack.flags.writeable = False
@@ -138,5 +141,6 @@ def _refuse_nonfinite(kernels: AbstractBatchKernels, a: Any, to_host: Callable[[
         if bad.any():
             at, row, col = map(int, np.unravel_index(int(np.argmax(bad)), bad.shape))
             place, triangle = ((col, row), "upper") if is_turned else ((row, col), "lower")
-            held = "masked" if np.ma.is_masked(a[start + at]) and np.ma.getmaskarray(a)[start + at, row, col] else None
+            source = as_source(a[start + at])
+            held = source.describe(row, col) or source.lost(row, col, FP64.dtype)
             raise NonFiniteError(*place, (0, 0), held, triangle, start + at)

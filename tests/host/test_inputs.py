@@ -153,11 +153,15 @@ REFUSED = {
     "a list with None": ([[1.0, 0.0], [None, 1.0]], oc.errors.NonFiniteError, r"A\[1, 0\] .* is the NoneType None"),
     "an object that is text": (with_object("1.0"), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the str '1\.0', no real number"),
     "an object that is complex": (with_object(1j), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the complex 1j"),
-    "an object beyond float64": (with_object(10**400), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the int 1000"),
+    "an object beyond float64": (
+        with_object(10**400),
+        oc.errors.NonFiniteError,
+        r"A\[7, 3\] .* is about 2\*\*1328, beyond float64",
+    ),
     "a long double beyond float64": (
         spoiled(np.longdouble("1e4000"), 7, 3, A.astype(np.longdouble)),
         oc.errors.NonFiniteError,
-        r"7, 3",
+        r"A\[7, 3\] .* is 1e\+4000, beyond float64 \(scale A\)",
     ),
     "a table with a gap": (
         pandas.DataFrame(A.astype(int)).convert_dtypes().mask(A == 120.0),
@@ -207,6 +211,75 @@ def test_what_is_refused_says_what_to_do(form, options):
     with pytest.raises(error, match=text) as caught:
         oc.cholesky(a, devices="host:0", lower=True, **options)
     assert type(caught.value) is error
+
+
+LARGE, SMALL = np.longdouble("1e4000"), np.longdouble("1e-4000")
+#: Numbers beyond the type of L, and small ones on the diagonal that are zero in it: A's type, the number, L's type, and words.
+BEYOND = {
+    "float32": (
+        float,
+        1e300,
+        1e-50,
+        "float32",
+        r"(1e\+300, beyond|1e-50, which is 0 in) float32 \(leave dtype out, or scale A\)",
+    ),
+    "objects": (object, 1e300, 1e-50, "float32", r"(1e\+300, beyond|1e-50, which is 0 in) float32 \(leave dtype out"),
+    "complex64": (complex, 1e300j, 1e-50, "complex64", r"(0\+1e\+300j, beyond|1e-50\+0j, which is 0 in) complex64"),
+    "long double": (np.longdouble, LARGE, SMALL, None, r"(1e\+4000, beyond|1e-4000, which is 0 in) float64 \(scale A\)"),
+    "long double, float32": (
+        np.longdouble,
+        LARGE,
+        SMALL,
+        "float32",
+        r"(1e\+4000, beyond|1e-4000, which is 0 in) float32 \(scale A\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"tile_size": 16}], ids=str)
+@pytest.mark.parametrize("source", ["array", "upper", "file", "slices", "function"])
+@pytest.mark.parametrize("case", BEYOND)
+def test_numbers_that_the_type_of_l_does_not_hold_are_told_as_such(case, source, options, tmp_path):
+    kind, large, small, dtype, text = BEYOND[case]
+    if (source, kind) in [("file", object), ("function", object), ("function", np.longdouble), ("upper", complex)]:
+        return  # which are refused for their types
+    for value, row, col, error in ((large, 7, 3, oc.errors.NonFiniteError), (small, 7, 7, oc.NotPositiveDefiniteError)):
+        a = spoiled(value, row, col, np.eye(40, dtype=kind))
+        given = {
+            "array": lambda a=a: a,
+            "upper": lambda a=a: a.T,
+            "file": lambda a=a: saved(tmp_path, a),
+            "slices": lambda a=a: np.ma.masked_array(a),
+            "function": lambda a=a: oc.from_function(
+                40, lambda rows, cols, out, _: np.copyto(out, a[rows.start : rows.stop, cols.start : cols.stop]), dtype=kind
+            ),
+        }[source]()
+        place = f"{col}, {row}" if source == "upper" else f"{row}, {col}"
+        with pytest.raises(error, match=rf"A\[{place}\].* is {text}"):
+            oc.cholesky(given, devices="host:0", lower=source != "upper", dtype=dtype, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (LARGE, oc.errors.NonFiniteError, r"A\[1, 2, 2\] is 1e\+4000, beyond float64"),
+        (SMALL, oc.NotPositiveDefiniteError, r"A\[1, 2, 2\] is 1e-4000, which is 0 in float64"),
+        (10**400, oc.errors.NonFiniteError, r"A\[1, 2, 2\] is about 2\*\*1328, beyond float64"),
+        (1j, oc.errors.NonFiniteError, r"A\[1, 2, 2\] is the complex 1j, no real number"),
+    ],
+    ids=str,
+)
+def test_an_entry_of_a_batch_that_float64_does_not_hold_is_told_as_such(value, error, text):
+    batch = np.stack([np.eye(3)] * 2).astype(type(value) if isinstance(value, np.longdouble) else object)
+    batch[1, 2, 2] = value
+    with pytest.raises(error, match=text):
+        oc.cholesky(batch, lower=True)
+
+
+@pytest.mark.parametrize("solve", [oc.solve, lambda a, b, **options: oc.cholesky(a, **options).solve(b)])
+def test_a_right_hand_side_beyond_the_type_of_l_is_told_as_such(solve):
+    with pytest.raises(ValueError, match=r"entry \[1\] .* is 1e\+300, beyond the float32 of L"):
+        solve(4 * np.eye(3), [1.0, 1e300, 1.0], dtype="float32")
 
 
 def test_what_is_no_number_does_not_count_above_the_diagonal():

@@ -14,7 +14,14 @@ from ooc_chol.config import format_bytes
 from ooc_chol.dense.batch_factor import BatchFactor, BatchReport
 from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
-from ooc_chol.errors import AsymmetryWarning, BudgetError, NonFiniteError, NotPositiveDefiniteError, UnsupportedTypeError
+from ooc_chol.errors import (
+    AsymmetryWarning,
+    BudgetError,
+    MissingValueError,
+    NonFiniteError,
+    NotPositiveDefiniteError,
+    UnsupportedTypeError,
+)
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.arrays import device_of
@@ -23,7 +30,7 @@ from ooc_chol.hardware.registry import device_kind, driver_errors_typed, handed_
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.sources import as_source, is_closed
 from ooc_chol.memory.sources.base import check_dtype
 from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.process import blas_buffers
@@ -43,7 +50,7 @@ def is_batch(a: Any) -> bool:
             return len(a) > 0 and np.ndim(a[0]) == 2
         except ValueError:  # rows of several lengths, which are refused as a matrix
             return False
-    shape = getattr(a, "shape", None)
+    shape = None if is_closed(a) else getattr(a, "shape", None)
     return isinstance(shape, tuple) and len(shape) == 3
 
 
@@ -83,7 +90,19 @@ def _as_array(a: Any) -> Any:
     if isinstance(a, np.ndarray):
         return a
     handed = handed_over(a)
-    return plain_array("A", a) if handed is None else handed[1]
+    if handed is not None:
+        return handed[1]
+    try:
+        batch = plain_array("A", a)
+    except MissingValueError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"A is a {type(a).__name__} that is no batch ({error}); give square matrices of one order") from error
+    if batch.ndim != 3:
+        raise ValueError(
+            f"A is a {type(a).__name__} that is no batch, but of shape {batch.shape}; give square matrices of one order"
+        )
+    return batch
 
 
 def _refuse_options(options: FactorOptions, others: Mapping[str, bool]) -> None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 
+import h5py
 import numpy as np
 import pandas
 import pytest
@@ -194,8 +195,10 @@ REFUSED = {
     "a Series": (pandas.Series([1.0]), ValueError, r"shape \(1,\)"),
     "rectangular": (np.ones((2, 3)), ValueError, r"shape \(2, 3\)"),
     "four dimensions": (np.ones((2, 2, 3, 3)), ValueError, r"shape \(2, 2, 3, 3\)"),
-    "csr": (scipy.sparse.csr_array(A), TypeError, r"of a sparse matrix A\.toarray\(\)"),
-    "coo": (scipy.sparse.coo_array(A), TypeError, "coo"),
+    **{
+        kind: (getattr(scipy.sparse, kind)(np.eye(3)), TypeError, rf"scipy\.sparse\.{kind}, .* pass A\.toarray\(\)")
+        for kind in ("csr_array", "csc_matrix", "coo_array", "coo_matrix", "bsr_array", "lil_array", "dok_matrix", "dia_array")
+    },
     "a linear operator": (aslinearoperator(A), TypeError, "LinearOperator"),
     "None": (None, TypeError, "NoneType"),
     "a dict": ({}, TypeError, "dict"),
@@ -211,6 +214,34 @@ def test_what_is_refused_says_what_to_do(form, options):
     with pytest.raises(error, match=text) as caught:
         oc.cholesky(a, devices="host:0", lower=True, **options)
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        ([np.eye(2), np.eye(3)], "a list that is no batch .*inhomogeneous.*; give square matrices of one order"),
+        ((np.eye(2), 5.0), "a tuple that is no batch .*; give square matrices of one order"),
+        ([scipy.sparse.eye_array(2)] * 2, r"a list that is no batch, but of shape \(2,\); give square matrices of one order"),
+    ],
+    ids=["two orders", "a number", "sparse"],
+)
+def test_a_list_that_is_no_batch_says_so(batch, text):
+    with pytest.raises(ValueError, match=text):
+        oc.cholesky(batch)
+
+
+@pytest.mark.parametrize("door", [oc.plan, lambda a: oc.solve(a, np.ones(3))], ids=["plan", "solve"])
+def test_doors_for_one_matrix_say_that_cholesky_takes_batches(door):
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 3\), .*cholesky takes a batch \(b, n, n\).* all else one matrix"):
+        door(np.stack([np.eye(3)] * 2))
+
+
+@pytest.mark.parametrize("door", [oc.cholesky, oc.plan, oc.logdet], ids=lambda door: door.__name__)
+def test_a_data_set_whose_file_is_closed_is_told_as_such(door, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        a = file.create_dataset("a", data=A)
+    with pytest.raises(ValueError, match="A is a closed h5py"):
+        door(a)
 
 
 LARGE, SMALL = np.longdouble("1e4000"), np.longdouble("1e-4000")
@@ -325,6 +356,8 @@ def test_a_matrix_of_order_0_has_the_factor_of_order_0(tmp_path, monkeypatch, fo
     given = {"file": lambda: saved(tmp_path, a), "list": lambda: np.zeros((0, 0)), "slices": lambda: np.ma.masked_array(a)}
     with oc.cholesky(given.get(form, lambda: a)(), **options) as factor:
         factor.save(tmp_path / "other")
+        factor.save(tmp_path / "other.npy")
+        assert np.load(tmp_path / "other.npy").shape == (0, 0)
         with oc.load(tmp_path / "other") as loaded:
             for one in (factor, loaded):
                 assert (one.n, one.shape, one.logdet()) == (0, (0, 0), 0.0)

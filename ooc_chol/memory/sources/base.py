@@ -211,6 +211,6 @@ def check_dtype(dtype: np.dtype[Any], what: str) -> None:
 def check_shape(shape: tuple[int, ...], what: str) -> int:
     """Refuse every shape but ``(n, n)``."""
     if len(shape) != 2 or shape[0] != shape[1]:
-        batch = "; a batch (b, n, n) is given as one array in memory" if len(shape) == 3 else ""
+        batch = "; cholesky takes a batch (b, n, n), as one array in memory, and all else one matrix" if len(shape) == 3 else ""
         raise ValueError(f"{what} has shape {shape}, but A is a square matrix of shape (n, n){batch}")
     return int(shape[0])

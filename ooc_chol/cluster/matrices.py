@@ -17,6 +17,7 @@ from ooc_chol.cluster.tasks import kept, packed, unpacked
 from ooc_chol.cluster.waiting import gathered
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.fingerprint import BLOCK, Fingerprint, fingerprint_from, fingerprint_of, sampled_blocks
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import BudgetWarning, UnsupportedTypeError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import resolve_devices
@@ -150,7 +151,7 @@ class SentMatrix(AbstractClusterMatrix):
                 f"A is in this process alone: {format_bytes(nbytes)} go from here to workers through the scheduler, which keeps "
                 "them until L is closed; give a Dask array, a Zarr array, a file that all workers see, or from_function",
                 BudgetWarning,
-                stacklevel=4,
+                stacklevel=frames_of_the_package() + 1,
             )
 
     def cut(self, blocks: BlockGrid, fmt: PrecisionFormat) -> None:

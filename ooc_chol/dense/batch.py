@@ -14,6 +14,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.dense.batch_factor import BatchFactor, BatchReport
 from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import (
     AsymmetryWarning,
     BudgetError,
@@ -54,11 +55,8 @@ def is_batch(a: Any) -> bool:
     return isinstance(shape, tuple) and len(shape) == 3
 
 
-def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: Mapping[str, bool], level: int) -> BatchFactor:
-    """Factor a batch; ``others`` are arguments of ``cholesky`` that are about one matrix, and whether they were given.
-
-    A warning that A is not symmetric is shown ``level`` calls above this function.
-    """
+def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: Mapping[str, bool]) -> BatchFactor:
+    """Factor a batch; ``others`` are arguments of ``cholesky`` that are about one matrix, and whether they were given."""
     began = time.perf_counter()
     blas_buffers.ensure(numpys=True)
     _refuse_options(options, others)
@@ -66,7 +64,7 @@ def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: 
     device = _device_of_batch(a, options)
     shape = _check_batch(a)
     if lower is None:
-        _warn_of_asymmetry(a, level + 1)
+        _warn_of_asymmetry(a)
     turned = a.swapaxes(1, 2) if lower is False else a
     kernels = kind_of(device).create_batch(device)
     with driver_errors_typed(device, f"factoring a batch of {shape[0]} matrices"), kernels.current():
@@ -141,12 +139,13 @@ def _check_batch(a: Any) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2]
 
 
-def _warn_of_asymmetry(a: Any, level: int) -> None:
+def _warn_of_asymmetry(a: Any) -> None:
     """Compare samples of both triangles of a few matrices."""
     for at in sorted({round(share * (len(a) - 1)) for share in np.linspace(0, 1, _SAMPLED)}) if len(a) else []:
         if (found := find_asymmetry(as_source(a[at]))) is not None:
             text = f"matrix {at} of the batch: {found}: it is not symmetric, and only lower triangles are read. Give lower=True "
-            warnings.warn(text + "if that is what you mean, lower=False if the upper ones count", AsymmetryWarning, level + 1)
+            text += "if that is what you mean, lower=False if the upper ones count"
+            warnings.warn(text, AsymmetryWarning, stacklevel=frames_of_the_package() + 1)
             return
 
 

@@ -417,6 +417,42 @@ def test_triangles_that_differ_are_warned_of_unless_one_is_named(tmp_path, sourc
             assert factor.residual(given).max_scaled_over_sqrt_n <= 4
 
 
+@pytest.mark.parametrize("form", [np.asarray, np.ma.masked_array], ids=lambda form: form.__name__)
+def test_a_complex_matrix_is_compared_with_its_adjoint(form):
+    pair = r"A\[1, 0\] is 0\+1j, but the conjugate of A\[0, 1\] is 0-1j: A is not Hermitian"
+    said = rf"{pair}.* A\.conj\(\)\.T if .* \(A \+ A\.conj\(\)\.T\) / 2$"
+    with pytest.warns(oc.errors.AsymmetryWarning, match=said):
+        oc.cholesky(form(np.array([[4, 1j], [1j, 4]])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        oc.cholesky(form(np.array([[4, -1j], [1j, 4]])))
+        with pytest.raises(oc.errors.NotHermitianError, match=r"A\[0, 0\] .* imaginary part"):
+            oc.cholesky(form(np.array([[4 + 1j, -1j], [1j, 4]])))
+
+
+#: Calls that factor A, and the warnings that they give at the caller's line.
+WARNED = {
+    "cholesky": (oc.cholesky, {}, oc.errors.AsymmetryWarning),
+    "solve": (lambda a, **options: oc.solve(a, np.ones(len(a)), **options), {}, oc.errors.AsymmetryWarning),
+    "logdet": (oc.logdet, {}, oc.errors.AsymmetryWarning),
+    "logdet of a batch": (lambda a, **options: oc.logdet(np.stack([a, a]), **options), {}, oc.errors.AsymmetryWarning),
+    "logdet, a threshold": (
+        oc.logdet,
+        {"lower": True, "precision_threshold": 1e-17, "strict": False},
+        oc.errors.PrecisionWarning,
+    ),
+    "logdet, a budget": (oc.logdet, {"lower": True, "memory_budget": "4000 TB"}, oc.errors.BudgetWarning),
+}
+
+
+@pytest.mark.parametrize("call", WARNED)
+def test_warnings_are_shown_at_the_line_of_the_caller(call):
+    door, options, warning = WARNED[call]
+    with pytest.warns(warning) as caught:
+        door(np.tril(A), devices="host:0", **options)
+    assert [one.filename for one in caught] == [__file__]
+
+
 SYMMETRIC = {
     "diagonal": np.eye(200),
     "tridiagonal": 2 * np.eye(200) - np.eye(200, k=1) - np.eye(200, k=-1),

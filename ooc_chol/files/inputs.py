@@ -153,7 +153,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     OSError
         There is no such file, it is a folder, or it may not be read.
     ValueError
-        The name holds a null character.
+        The name is empty, or holds a null character.
 
     Examples
     --------
@@ -183,7 +183,9 @@ def check_name(path: AnyPath, what: str = "path") -> str:
     """Return the name of a file as text; raise for what no file can be called."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"{what} is a {type(path).__name__}; give the path of a file, as text or a pathlib.Path")
-    if "\0" in (name := os.fsdecode(path)):
+    if not (name := os.fsdecode(path)):
+        raise ValueError(f"{what} is empty; give a name")
+    if "\0" in name:
         raise ValueError(f"{name!r:.80} is no name of a file: it holds a null character")
     return name
 
@@ -262,7 +264,7 @@ def input_bytes(path: AnyPath, most_bytes: int) -> bytes:
     OSError
         It cannot be read.
     ValueError
-        Its name holds a null character.
+        Its name is empty, or holds a null character.
     """
     with input_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -294,7 +296,7 @@ def input_lines(path: AnyPath, most_bytes: int, *, pipes: bool = False) -> Itera
     OSError
         It cannot be read.
     ValueError
-        Its name holds a null character.
+        Its name is empty, or holds a null character.
     """
     with input_file(path, pipes=pipes) as file:
         number = 0

@@ -239,9 +239,10 @@ def test_no_more_intervals_miss_than_their_confidence_allows(monkeypatch):
     assert misses <= 200 * (1.0 - confidence) and 0.0 < max(widths) < usual
 
 
-@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan"), "x", None, 1j])
 def test_a_confidence_that_is_no_probability_is_refused(confidence):
-    with oc.cholesky(np.eye(3), devices="host:0") as factor, pytest.raises(ValueError, match="confidence is"):
+    error = ValueError if isinstance(confidence, float) else TypeError
+    with oc.cholesky(np.eye(3), devices="host:0") as factor, pytest.raises(error, match="confidence is"):
         factor.certify(confidence=confidence)
 
 

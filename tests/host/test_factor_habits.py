@@ -88,6 +88,12 @@ def test_shapes_are_those_of_a_matrix(factor: CholeskyFactor, l_dense: NDArray[n
         assert (np.shape(each), np.ndim(each), np.size(each), np.size(each, 1)) == ((50, 50), 2, 2500, 50)
         assert bool(each)
         assert np.array_equal(np.diag(each), l_dense.diagonal()) and np.array_equal(np.diagonal(each), l_dense.diagonal())
+        for same in (np.diag(each, 0), np.diag(each, k=0), np.diagonal(each, 0, 1, 0), np.diagonal(each, offset=0)):
+            assert np.array_equal(same, l_dense.diagonal())
+        for other in (lambda a: np.diag(a, 1), lambda a: np.diag(a, k=-1), lambda a: np.diagonal(a, offset=1)):
+            with pytest.raises(TypeError, match="the main diagonal alone"):
+                other(each)
+    assert np.transpose(factor, (0, 1)) is factor and np.array_equal(np.asarray(np.transpose(factor, (1, 0))), l_dense.T)
     assert factor.T.T is factor and isinstance(factor.T, tb.TransposedFactor) and np.transpose(factor.T) is factor
     assert np.array_equal(np.asarray(factor.T), l_dense.T) and np.array_equal(np.asarray(factor.mT), l_dense.T)
     assert repr(factor.T) == f"{factor!r}.T"

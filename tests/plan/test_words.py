@@ -47,6 +47,15 @@ def test_a_command_without_a_store_is_not_told_to_use_it():
     assert tb.shell_words("tile_size=64", ["store"]) == "tile_size=64", "an option that the command has not"
 
 
+@pytest.mark.filterwarnings("always::ooc_chol.errors.AsymmetryWarning")
+def test_the_triangle_that_counts_is_named_by_its_option(tmp_path, capsys):
+    np.save(tmp_path / "U.npy", np.triu(np.ones((3, 3)) + 3 * np.eye(3)))
+    assert main(["factor", str(tmp_path / "U.npy"), "--store", str(tmp_path / "L"), "--devices", "host:0"]) == 0
+    said = capsys.readouterr().err
+    assert "Give --triangle lower if" in said and "--triangle upper if" in said and "lower=" not in said
+    assert tb.shell_words("give lower=False", ["store"]) == "give lower=False"
+
+
 @pytest.fixture
 def matrix(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

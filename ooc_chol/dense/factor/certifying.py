@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.config import real_number
 from ooc_chol.dense.execution.executor import opened_for_a_pass
 from ooc_chol.dense.factor.refinement import check_finite
 from ooc_chol.dense.factor.resident import host_array, resident_tile
@@ -94,7 +95,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         True
         """
         self._refuse_but_float64("certify")
-        if not 0.0 < (failure := 1.0 - confidence) < 1.0:
+        if not 0.0 < (failure := 1.0 - real_number(confidence, "confidence")) < 1.0:
             raise ValueError(f"confidence is {confidence!r}, but it must be more than 0 and less than 1, such as 0.99")
         self._opened()
         began = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
@@ -165,11 +165,3 @@ def warn_of_condition(error: float, fmt: PrecisionFormat) -> None:
         "diagonal, or ask L.cond()"
     )
     warnings.warn(text, LinAlgWarning, stacklevel=frames_of_the_package() + 1)
-
-
-def frames_of_the_package() -> int:
-    """How many frames up from who asks the caller of this package is."""
-    count, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("ooc_chol.", "contextlib")):
-        count, frame = count + 1, frame.f_back
-    return count - 1

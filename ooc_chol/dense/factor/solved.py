@@ -15,7 +15,6 @@ from ooc_chol.dense.factor.conditioning import (
     diagonal_of,
     expected_error,
     few_columns,
-    frames_of_the_package,
     may_be_ill_conditioned,
     warn_of_condition,
 )
@@ -25,6 +24,7 @@ from ooc_chol.dense.factor.resident import host_array, in_kind_of, resident_tile
 from ooc_chol.dense.factor.solves import joined_columns, right_hand_side
 from ooc_chol.dense.factor.stored import AbstractStoredFactor
 from ooc_chol.dense.stores.file import AbstractStore
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import AsymmetryWarning, RefinementError, UnsupportedTypeError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources import AbstractSource, triangle_source

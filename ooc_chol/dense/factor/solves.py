@@ -32,7 +32,7 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = 
         x = np.array(raw, dtype=fmt.dtype, order="C", copy=True if copy else None)
     if not all(by_shares(lambda rows: bool(np.isfinite(x[rows]).all()), len(x), x.nbytes)):
         place = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
-        raise nonfinite_error(tuple(map(int, place)), x[place])
+        raise nonfinite_error(tuple(map(int, place)), raw[place], fmt.dtype)
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 

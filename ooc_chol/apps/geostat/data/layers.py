@@ -60,7 +60,8 @@ def write_layer(path: str | os.PathLike[str], layer: Layer, *, replace: bool = F
     check_layer(path, "columns at places", layer.spec, is_grid=layer.grid is not None)
     if layer.grid is not None and _ending(path) in (*endings.GEOTIFF, *endings.ASCII_GRID):
         check_raster(path, layer.grid)
-    data = [] if layer.spec.kind == "example" else [("the observations", layer_of(layer.spec.source)[0])]
+    source = "" if layer.spec.kind == "example" else layer_of(layer.spec.source)[0]  # of computed values there is none
+    data = [("the observations", source)] if source else []
     tb.check_outputs([tb.Output("", file) for file in layer_files(path, tuple(layer.columns))], data, replace=True)
     _format(path).write(path, layer, replace)
 

@@ -161,7 +161,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 def _help(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples("ooc-chol help factor", "ooc-chol help geostat fit")
     parser.add_argument("words", nargs="*", metavar="COMMAND", help="the command, and the one within it")
-    parser.set_defaults(run=lambda options: make_parser().parse_args([*options.words, "--help"]))
+    parser.set_defaults(run=lambda options: make_parser().parse_args([*options.words, "--help"]), json=False, quiet=False)
 
 
 def _sparse(parser: argparse.ArgumentParser) -> None:

@@ -86,6 +86,8 @@ def brief(value: object) -> str:
         text = str(int(value))
     elif isinstance(value, Real):
         text = f"{float(value):.6g}"
+        if text == "1" and value < 1:  # such as a probability, of which the rest counts
+            text = f"1 - {1 - float(value):.1g}"
     elif isinstance(value, PathLike):
         text = shortened(repr(fspath(value)), _MOST_OF_A_TEXT)
     elif type(value) in (list, tuple, set, frozenset, dict):
@@ -105,7 +107,7 @@ def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
 def frames_of_the_package() -> int:
     """How many frames up from who asks the caller of this package is: for warnings, whose ``stacklevel`` is one more."""
     count, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("ooc_chol."):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("ooc_chol.", "contextlib")):
         count, frame = count + 1, frame.f_back
     return count - 1
 

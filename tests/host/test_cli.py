@@ -83,6 +83,8 @@ def test_help_is_a_command(capsys, words):
 def test_help_of_no_command_is_refused(capsys):
     status, _, said = run(capsys, "help", "plann")
     assert status == 2 and "did you mean plan?" in said
+    status, out, said = run(capsys, "help", "plan", "--json", "--quiet")
+    assert status == 2 and not out and "--json" in said
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precisio
     ValueError
         Values are not as many as entries, or a vector has another length.
     TypeError
-        They are of several types.
+        They are of several types, or no arrays of float32 or float64.
 
     Examples
     --------

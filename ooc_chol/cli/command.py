@@ -161,7 +161,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 def _help(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples("ooc-chol help factor", "ooc-chol help geostat fit")
     parser.add_argument("words", nargs="*", metavar="COMMAND", help="the command, and the one within it")
-    parser.set_defaults(run=lambda options: _show_help(options.words))
+    parser.set_defaults(run=lambda options: _show_help(options.words), json=False, quiet=False)
 
 
 def _show_help(words: Sequence[str]) -> None:

@@ -85,6 +85,8 @@ def brief(value: object) -> str:
         text = str(int(value))
     elif isinstance(value, Real):
         text = f"{float(value):.6g}"
+        if text == "1" and value < 1:  # such as a probability, of which the rest counts
+            text = f"1 - {1 - float(value):.1g}"
     elif isinstance(value, PathLike):
         text = shortened(repr(fspath(value)), _MOST_OF_A_TEXT)
     elif type(value) in (list, tuple, set, frozenset, dict):

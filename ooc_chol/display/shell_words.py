@@ -19,9 +19,10 @@ _NAMES = (
 #: Options that nearly every command has.
 USUAL = (*_NAMES, "devices", "policy", "objective", "fp64", "moduli", "strict", "dtype", "store", "force")
 
-#: What cannot be said in a shell: L over an array, or in memory that the caller owns.
+#: What cannot be said in a shell: L over an array, or in memory that the caller owns, and attributes of an error.
 _NOT_THERE = (
     (re.compile(r" or over A \(overwrite=True\)"), ""),
+    (re.compile(r"; [^;]*\bthe error's [^;]*"), ""),
     (re.compile(r"give overwrite=True, or a file as store="), "give store="),
 )
 #: Advice that takes ``--store``, with the word that joins it to other advice.

@@ -77,7 +77,8 @@ class EigshReport(AbstractPlannedReport):
         The shift whose inverse was taken: the caller's sigma, or one beside it where A has eigenvalues at sigma; None
         where none was.
     notes : tuple of str
-        Sentences on that shift, and on eigenvalues that are sigma to roundoff, such as those of null vectors.
+        Sentences on that shift, on eigenvalues that are sigma to roundoff, such as those of null vectors, and on a first run
+        with the planned basis where that had not converged.
     cluster : ClusterProducts or None
         Products on the workers of a cluster, where there was one.
     """

@@ -86,6 +86,7 @@ def test_help_is_a_command(capsys, words):
         (("plann",), "did you mean plan?"),
         (("geostat", "fitt"), "did you mean fit?"),
         (("plan", "extra"), "ooc-chol plan: error: there is no command 'extra' within it"),
+        (("plan", "--json", "--quiet"), "--json"),
         (("geostat", "fit", "extra", "words"), "ooc-chol geostat fit: error: there is no command 'extra' within it"),
     ],
 )

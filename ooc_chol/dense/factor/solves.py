@@ -36,6 +36,12 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = 
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 
+def column_powers(x: NDArray[np.float64], rows: NDArray[np.intc]) -> NDArray[np.intc]:
+    """Exponents e of columns such that ``2**-e`` times the largest entry, in units of ``2**rows``, is near 1; 0 for zeros."""
+    powers = np.where(x == 0.0, np.iinfo(np.intc).min, np.frexp(x)[1] - rows[:, None]).max(axis=0, initial=np.iinfo(np.intc).min)
+    return np.where(powers == np.iinfo(np.intc).min, 0, powers)
+
+
 def joined_columns(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Join matrices beside each other in a new array, by threads where it is large.
 

@@ -193,6 +193,7 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
         is_diagonal=is_diagonal,
         factors=solver == "sigma" and call.OPinv is None,
         may_invert=null is not None and is_weak and is_open and wanted.which == "SA" and precision == Precision.DDD,
+        sigma=sigma,
     )
     return _Problem(solver, wanted, request, degree, null, preconditioner, sigma)
 
@@ -258,7 +259,7 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
         packed = time.perf_counter()
         of = _problem(call, problem.posed)
         problem.posed = _placed(call, problem.posed, of.request, problem.csc)
-        plan = plan_of(problem.posed, of.request) if call.plan is None else call.plan
+        plan = plan_of(problem.posed, of.request) if call.plan is None else replace(call.plan, sigma=of.sigma)
         check_plan(plan, problem.posed, of.request, call.devices if call.elsewhere is None else None)
         check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
         problem.keep_blocks(plan, call.host_budget, stack)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.data.csv_words import number_of
 
 #: Most levels that a factor may have, however many rows there are: each costs a column of the mean.
 _MOST_LEVELS = 200
@@ -57,7 +58,7 @@ def learned_levels(name: str, column: NDArray[Any]) -> tuple[str, ...]:
 def _order(level: str) -> tuple[bool, float, str]:
     """Numbers before words."""
     try:
-        return False, float(level), ""
+        return False, number_of(level), ""
     except ValueError:
         return True, 0.0, level
 

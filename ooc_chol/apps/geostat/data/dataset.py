@@ -20,6 +20,7 @@ from ooc_chol.apps.geostat.data.spec import DataSpec as DataSpec
 from ooc_chol.apps.geostat.data.spec import example_spec as example_spec
 from ooc_chol.apps.geostat.data.tables import file_kind, load_table
 from ooc_chol.apps.geostat.data.terrain import jacksboro
+from ooc_chol.apps.geostat.data.units import same_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
     Raises
     ------
     ValueError
-        The file or a value in it is wrong, and the text says where; or its reference system contradicts ``spec``.
+        The file or a value in it is wrong, and the text says where; or its reference system or a unit contradicts ``spec``.
     OSError
         The file cannot be read.
     MissingExtraError
@@ -193,7 +194,19 @@ def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def _told_by_file(spec: DataSpec, table: Table) -> tuple[DataSpec, tuple[str, ...]]:
     """The specification with what the file tells of units and reference system, and a note when that changes distances."""
-    spec = replace(spec, units={**spec.units, **{k: unit for k, unit in table.units.items() if k in spec.names}})
+    told = {k: unit for k, unit in table.units.items() if k in spec.names}
+    found = _system_told(replace(spec, units={**spec.units, **told}), table)
+    for name, unit in told.items():
+        if unit and (known := spec.units.get(name, "")) and not same_unit(unit, known):
+            raise ValueError(
+                f"column {name!r} of {table.source} is in {unit!r}, but in {known!r} by the observations, the fit or --crs; "
+                "convert it first"
+            )
+    return found
+
+
+def _system_told(spec: DataSpec, table: Table) -> tuple[DataSpec, tuple[str, ...]]:
+    """The specification with the reference system that the file tells, and a note when that changes distances."""
     if is_north(spec.units.get(spec.coordinates[0], "")):
         raise ValueError(f"column {spec.coordinates[0]!r} of {table.source} is the latitude: give the longitude first")
     crs = table.crs or _crs_by_units(spec)

@@ -232,7 +232,7 @@ def _block_means(kriged: Kriging, spec: DataSpec, middles: NDArray[np.float64], 
     blocks = rectangular_blocks(middles, options.block, points=options.block_points)
     points = blocks.points.reshape(-1, middles.shape[1])
     terms = spec.design(with_rasters(spec, Table("blocks", dict(zip(spec.axes, points.T, strict=True)), 0)))
-    return predict_block_means(kriged, blocks, covariates=terms.reshape(blocks.size, -1, terms.shape[1]))
+    return predict_block_means(kriged, blocks, covariates=terms.reshape(*blocks.points.shape[:2], -1))
 
 
 def _half_widths(prediction: Prediction) -> dict[str, object]:

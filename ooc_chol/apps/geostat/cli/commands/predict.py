@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     check_files(options, [("MODEL.json", options.model), *area_files(options)], output)
     check_layer(options.output, "predictions", is_grid=is_grid)
     saved = with_other_rasters(read_result(options.model), options)
-    check_layer(options.output, "predictions", saved.spec, is_grid=is_grid)
+    check_layer(options.output, "predictions", saved.spec, names=dict.fromkeys(_columns(options)), is_grid=is_grid)
     scale = chosen_scale(saved.spec, options)
     scale.check()
     part = None if options.component is None else component_of(saved.model, options.component)

@@ -81,7 +81,7 @@ class Inference:
         Distance at which the correlation is 0.05; None unless the model is a Matérn model or a sum of isotropic ones.
     microergodic : Estimated or None
         ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not; None
-        unless the model is a Matérn model.
+        unless the model is a Matérn model, and where that is no number of float64.
     correlation : (k, k) array
         Correlation of the logarithms of the estimates (of an angle, a correlation or an interaction, of the estimate).
     condition : float
@@ -317,7 +317,10 @@ def _inference(
 
     length = product = None
     if isinstance(model, Matern):
-        product = derived(microergodic)
+        value, nu = microergodic(model), model.smoothness
+        slopes = {"variance": 1.0, "range": -2.0 * nu, "smoothness": -2.0 * nu * math.log(model.range)}
+        if np.finfo(np.float64).tiny <= value < math.inf:
+            product = estimated(value, np.array([slopes.get(name, 0.0) for name in names]))
     if isinstance(model, Matern | Nested) and effective_range(model) is not None:
         length = derived(effective_range)
     with np.errstate(invalid="ignore"):
@@ -379,9 +382,13 @@ def microergodic(model: Matern) -> float:
     Returns
     -------
     float
-        In squared units of the values over the unit of the coordinates to the power ``2 nu`` (Zhang 2004).
+        In squared units of the values over the unit of the coordinates to the power ``2 nu`` (Zhang 2004); infinity or zero
+        beyond the numbers of float64.
     """
-    return float(model.variance * model.range ** (-2.0 * model.smoothness))
+    try:
+        return float(model.variance * model.range ** (-2.0 * model.smoothness))
+    except OverflowError:
+        return math.inf
 
 
 def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[str, ...]:
@@ -401,13 +408,23 @@ def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[
 def _log_slope(model: AbstractCovariance, names: tuple[str, ...], quantity: _Quantity) -> NDArray[np.float64]:
     """Derivatives of the logarithm of a quantity by the logarithms of the parameters.
 
-    By differences of second order towards smaller values: some parameters may be at their largest, none at their least.
+    By differences of second order towards smaller values, and of a parameter at its least towards larger ones.
     """
 
-    def at(name: str, steps: int) -> float:
-        return math.log(quantity(model.with_values(**{name: _values(model)[name] * math.exp(-steps * _STEP)})))
+    def moved(name: str, steps: int) -> AbstractCovariance:
+        return model.with_values(**{name: _values(model)[name] * math.exp(steps * _STEP)})
 
-    return np.array([(3 * at(name, 0) - 4 * at(name, 1) + at(name, 2)) / (2 * _STEP) for name in names])
+    def slope(name: str) -> float:
+        try:
+            moved(name, -2)
+        except ValueError:
+            way = 1
+        else:
+            way = -1
+        start, near, far = (math.log(quantity(moved(name, way * steps))) for steps in range(3))
+        return -way * (3 * start - 4 * near + far) / (2 * _STEP)
+
+    return np.array([slope(name) for name in names])
 
 
 def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -97,8 +97,9 @@ class Transform:
 
     def threshold(self, values: Array) -> Array:
         """As :meth:`forward`, but minus infinity for values below all that can be transformed."""
-        shifted = np.maximum(tb.plain_array("values", values, np.float64) + self.shift, 0.0)
-        return np.asarray(self.offset + self.scale * _box_cox(shifted, 0.0 if self.is_log else self.power))
+        shifted = tb.plain_array("values", values, np.float64) + self.shift
+        found = self.offset + self.scale * _box_cox(np.maximum(shifted, 0.0), 0.0 if self.is_log else self.power)
+        return np.where(shifted < 0, -np.inf, found)
 
     def inverse(self, transformed: Array) -> Array:
         """The original values.
@@ -138,7 +139,7 @@ class Transform:
 
     def log_slope(self, values: Array) -> Array:
         """``log(dy / dz)`` at each of the original values."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(
                 math.log(self.scale) + (self.power - 1.0) * np.log(tb.plain_array("values", values, np.float64) + self.shift)
             )

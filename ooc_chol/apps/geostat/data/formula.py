@@ -320,7 +320,7 @@ def _evaluated(node: Node, columns: Columns) -> Array:
 def _value(node: Node, columns: Columns) -> Array:
     """Walk a checked tree."""
     if isinstance(node, Name):
-        return np.asarray(columns[node.text], dtype=np.float64)
+        return tb.plain_array(node.text, columns[node.text], np.float64)
     if isinstance(node, Number):
         return np.asarray(node.value, dtype=np.float64)
     if isinstance(node, Unary):

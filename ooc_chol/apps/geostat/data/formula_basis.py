@@ -38,7 +38,7 @@ def text_of_codes(column: NDArray[Any]) -> NDArray[np.str_]:
     """Levels as text: numbers in their shortest form, so that 1, 1.0 and "1" are one level."""
     if column.dtype.kind in "US":
         return np.char.strip(column.astype(np.str_))
-    values = np.asarray(column, dtype=np.float64)
+    values = tb.plain_array("codes", column, np.float64)
     return np.array([repr(int(v)) if v.is_integer() and abs(v) < 2**53 else repr(v) for v in values.tolist()], dtype=np.str_)
 
 

@@ -215,10 +215,14 @@ class Formula:
         return (text,)
 
     def _levels(self, text: str, term: str, basis: Basis) -> tuple[str, ...]:
-        """Levels of a factor that have a column in a term: all but the first where the model has the term without the factor."""
+        """Levels of a factor that have a column in a term: all but the first where the model has the term without the factor.
+
+        As in R, the first factor that is a term by itself takes the place of an intercept that is not there.
+        """
+        terms = [frozenset(map(syntax.written, _parts(other))) for other in self.terms]
         rest = frozenset(map(syntax.written, _parts(term))) - {text}
-        others = {frozenset(map(syntax.written, _parts(other))) for other in self.terms}
-        is_contrast = rest in others if rest else self.intercept
+        first = next((one for one in terms if len(one) == 1 and one <= basis.levels.keys()), None)
+        is_contrast = rest in terms if rest else self.intercept or first != frozenset({text})
         return basis.levels[text][1:] if is_contrast else basis.levels[text]
 
 

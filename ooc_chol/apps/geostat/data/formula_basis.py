@@ -23,7 +23,7 @@ class Basis:
     Parameters
     ----------
     levels : mapping of str to tuple of str
-        Levels of each factor, the first of which has no column where the model has an intercept (treatment contrasts).
+        Levels of each factor, the first of which has no column (treatment contrasts) unless the factor stands for the intercept.
     polynomials : mapping of str to tuple of float
         For each polynomial of degree ``k`` the ``k`` centres and the ``k + 1`` squared norms of its recurrence.
     """

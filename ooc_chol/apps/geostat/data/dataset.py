@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.data.crs import Crs, is_east, is_north
 from ooc_chol.apps.geostat.data.drift import drifted, with_rasters
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
-from ooc_chol.apps.geostat.data.observations import Observations, check_size, make_observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_coordinates, check_size, make_observations
 from ooc_chol.apps.geostat.data.spec import DataSpec as DataSpec
 from ooc_chol.apps.geostat.data.spec import example_spec as example_spec
 from ooc_chol.apps.geostat.data.tables import file_kind, load_table
@@ -96,16 +96,17 @@ def load_dataset(spec: DataSpec) -> Dataset:
         texts = {name: ", ".join(levels) for name, levels in told.levels.items() if name in table.texts}
         notes += tuple(f"{name} is text: a factor of the levels {levels:.200}" for name, levels in texts.items())
     positions = table.stack(spec.axes)
-    values = spec.observed(table.columns)
+    values = spec.observed(table.columns, table.rows)
     if table.rows is not None:
         check_size(values, table.rows)
+        check_coordinates(positions, table.rows)
     observations = make_observations(
         told.cartesian(positions),
         values,
         covariates=told.design(table),
         covariate_names=told.terms,
         mean=spec.mean,
-        error_variances=spec.errors(table.columns),
+        error_variances=spec.errors(table.columns, table.rows),
         space=told.space,
     )
     observations = replace(observations, rows=table.rows)
@@ -122,6 +123,8 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
     if spec.formula is None:
         spec.learned(table)  # which refuses text
     _, table, notes = drifted(spec, table)
+    if table.rows is not None:
+        check_coordinates(table.stack(spec.axes), table.rows)
     return replace(table, notes=(*table.notes, *notes))
 
 

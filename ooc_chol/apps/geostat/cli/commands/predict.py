@@ -263,7 +263,8 @@ def _scores(prediction: Prediction | BackTransformed, sites: Table, dataset: Dat
     known = np.flatnonzero(is_known & ~is_observed)
     if not len(known):
         return None
-    values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
+    rows = None if sites.rows is None else sites.rows.take(known)
+    values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()}, rows)
     return score(prediction.take(known), scale.values(values), scale.values(dataset.observations.values))
 
 

@@ -121,6 +121,12 @@ def test_the_microergodic_parameter_is_better_known_than_variance_and_range():
     assert found.correlation[0, 1] > 0.9
 
 
+@pytest.mark.parametrize("probes", [-5, 1])
+def test_too_few_probes_are_refused(field, probes):
+    with pytest.raises(ValueError, match=f"{probes} probes are asked for, but a standard error needs at least 2"):
+        infer(field, Matern(2.0, 0.15, 0.9, 0.1), probes=probes)
+
+
 def test_probes_agree_within_their_error(field):
     model = Matern(2.0, 0.15, 0.9, 0.1)
     exact, estimate = infer(field, model), infer(field, model, probes=400)

@@ -19,15 +19,23 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.azimuth import is_angle
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
+from ooc_chol.apps.geostat.covariances.model import check_model
 from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
 from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.certified_loglik import bound_text
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
-from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, LikelihoodGradient, TraceSums, score
+from ooc_chol.apps.geostat.estimation.gradient import (
+    INFORMATION_LIMIT,
+    PROBES,
+    LikelihoodGradient,
+    TraceSums,
+    check_trace_sums,
+    score,
+)
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
-from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings
 
 #: Standard deviation of a combination of logarithms, of powers of length one, above which the likelihood counts as flat along it:
 #: a 95 % interval of a factor of 19 up and down.
@@ -205,7 +213,8 @@ def infer(
     level : float
         Probability that an interval holds its parameter, between 0 and 1.
     probes : int, optional
-        Estimate the information with so many random probes; when not given, only above 3,000 observations, with 256.
+        Estimate the information with so many random probes, at least 2, or exactly with 0; when not given, only above 3,000
+        observations, with 256.
     settings : FactorSettings, optional
         Tile size, devices, memory budgets and store of the factorization. With a ``precision_threshold`` its factor certifies the
         standard errors (``most_off``); one that leaves more than 5 % of them open is replaced by one in FP64, with a warning.
@@ -219,7 +228,7 @@ def infer(
     Raises
     ------
     ValueError
-        ``level`` is not between 0 and 1, or a name is no parameter or that of one that is zero.
+        ``level`` is not between 0 and 1, there are too few probes, or a name is no parameter or that of one that is zero.
 
     Notes
     -----
@@ -235,8 +244,10 @@ def infer(
     names = checked_names(model, estimated)
     shape = tuple(name for name in names if name not in ("variance", "nugget"))
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
-    how = settings or FactorSettings()
-    along = (max(count, 2), 0) if count else None
+    if count:
+        check_trace_sums("probes", count)
+    how = chosen_settings(settings)
+    along = (count, 0) if count else None
     unit = value_unit(observations)
     data, scaled = unit.observations(observations), unit.model(model)
 
@@ -393,6 +404,7 @@ def microergodic(model: Matern) -> float:
 
 def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[str, ...]:
     """The names in a fixed order."""
+    check_model(model)
     known = tuple(_values(model))
     unknown = [name for name in estimated if name not in known]
     if unknown:

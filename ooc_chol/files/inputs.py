@@ -61,7 +61,7 @@ def plain_array(
     MissingValueError
         An entry is masked, or pandas' NA.
     TypeError
-        Complex numbers are given where real ones are needed.
+        Complex numbers, dates or durations are given where real numbers are needed.
 
     Examples
     --------
@@ -82,9 +82,18 @@ def plain_array(
         if not gaps_as_nan:
             raise MissingValueError(name, *gap)
         found = _with_nan(found)
-    if dtype is not None and np.dtype(dtype).kind in "biuf" and np.asarray(found).dtype.kind == "c":
-        raise TypeError(f"{name}: complex numbers are given, but real ones are needed; give their real and imaginary parts apart")
+    if dtype is not None and np.dtype(dtype).kind in "biuf":
+        _check_real(name, np.asarray(found).dtype.kind)
     return np.array(found, dtype=dtype, copy=True if copy else None)
+
+
+def _check_real(name: str, kind: str) -> None:
+    """Refuse entries of a kind that NumPy takes for real numbers, but which are none."""
+    if kind == "c":
+        raise TypeError(f"{name}: complex numbers are given, but real ones are needed; give their real and imaginary parts apart")
+    if kind in "mM":
+        what = "durations" if kind == "m" else "dates"
+        raise TypeError(f"{name}: {what} are given, but numbers are needed; give them as numbers of a unit, such as days")
 
 
 def check_entries(name: str, matrix: Any) -> None:

@@ -315,7 +315,7 @@ def _weights(graph: Any, n: int) -> csr_array:
     if isinstance(graph, str | os.PathLike):
         return read_graph(graph, n)
     if issparse(graph) or isinstance(graph, np.ndarray):
-        return csr_array(graph)
+        return csr_array(graph.astype(np.float64))
     with oc.block_csr(graph) as packed:
         return packed.tocsr()
 

@@ -75,8 +75,7 @@ def cholesky(
         The matrix, of which one triangle is read: an array of any package, the path of a ``.npy`` file, an array of Zarr or its
         URL, anything with ``shape``, ``dtype`` and slicing, or :func:`from_function`. ``(b, n, n)`` is a batch of small ones.
     lower : bool or None
-        Read the lower triangle, or the upper one; L is lower. By default the lower one; an AsymmetryWarning tells
-        where a sample of the other differs.
+        Read the lower triangle, or the upper one. By default the lower one, with a warning where a sample of the other differs.
     overwrite : bool
         Keep L in the triangle of A that is read, which is lost also when the factorization fails.
     client : distributed.Client, str or None

@@ -107,7 +107,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
             return _nothing(b, right, shape)
         z = Probes.of(self.n).vectors
         # squares of right-hand sides far from 1, in units of rows, would over- or underflow
-        powers = column_powers(right, np.frexp(self.diagonal())[1])
+        powers = column_powers(right, np.frexp(np.asarray(self.diagonal(), np.float64))[1])
         right = np.ldexp(right, -powers)
         with self._matrix(matrix) as source:
             half = np.asarray(self.half_solve(right)) if right.shape[1] else right

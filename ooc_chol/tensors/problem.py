@@ -111,7 +111,7 @@ class Given(NamedTuple):
         if len(unspanned := np.setdiff1d(unspanned, unreached)):
             yield f"{named('slice', unspanned)}: none of the {fourier.n_components} eigenvectors reaches them (n_components)"
         if len(faint := np.setdiff1d(self._faint(fourier), np.append(unreached, unspanned))):
-            yield f"{named('slice', faint)}: edges are too weak beside others to lead to anything that is observed"
+            yield f"{named('slice', faint)}: edges are too weak, or eigenvectors too few, to lead to anything that is observed"
         unseen = [
             f"{what} of {'every slice' if len(slices) == len(self.mask) else named('slice', np.sort(slices))}"
             for what, slices in self._unseen(fourier.labels).items()

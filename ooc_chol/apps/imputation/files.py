@@ -250,6 +250,8 @@ def check_fits(path: Path, dtype: np.dtype[Any], like: TensorFile) -> None:
     for name in (like.name, *like.axes):
         if not _NAME_3.fullmatch(name):
             raise ValueError(f"{path}: NetCDF has no name such as {name!r:.40}; rename it, or write .npz")
+    if len(set(like.axes)) < len(set(zip(like.axes, like.tensor.shape, strict=True))):
+        raise ValueError(f"{path}: axes {', '.join(like.axes)} of {like.tensor.shape} share a name, and no size; rename one")
     if (nbytes := like.tensor.size * _type_3(dtype).itemsize) > _MOST_BYTES_3:
         raise ValueError(f"{path}: the tensor takes {nbytes} bytes, and NetCDF of version 3 holds {_MOST_BYTES_3}; write .npz")
 
@@ -387,9 +389,9 @@ def _unpacked(found: netcdf_variable) -> Any:
     for outside in (*(raw < each for each in least), *(raw > each for each in most)):
         gaps |= outside
     values = np.ma.masked_array(raw, gaps if gaps.any() else np.ma.nomask)
-    if "scale_factor" in given or "add_offset" in given:
-        values = values.astype(np.float64) * given.get("scale_factor", 1.0) + given.get("add_offset", 0.0)
-    return values
+    if "scale_factor" in given:
+        values = values.astype(np.float64) * given["scale_factor"]
+    return values.astype(np.float64) + given["add_offset"] if "add_offset" in given else values
 
 
 # writing

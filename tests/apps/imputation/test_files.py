@@ -92,6 +92,8 @@ def test_netcdf_holds_numbers_of_any_type(tmp_path, dtype, held):
 def test_what_netcdf_cannot_hold_is_refused(tmp_path, name, tensor, error, said):
     with pytest.raises(error, match=said):
         write_tensor(tmp_path / "a.nc", tensor, like=files.TensorFile(tensor, name=name))
+    with pytest.raises(ValueError, match="share a name, and no size"):
+        write_tensor(tmp_path / "a.nc", numbers(), like=files.TensorFile(numbers(), axes=("a", "b", "b")))
     assert not list(tmp_path.iterdir())
 
 

@@ -18,7 +18,7 @@ from ooc_chol.eigen.lanczos import MOST_ASYMMETRY
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.problem import check_shape
-from ooc_chol.eigen.shift_invert import check_budget, check_count, check_near, factored, inertia, largest_of, on_side
+from ooc_chol.eigen.shift_invert import Beside, check_budget, check_count, check_near, factored, inertia, largest_of, on_side
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, SingularMatrixError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
@@ -27,8 +27,6 @@ from ooc_chol.precision.triples import Precision
 _Function = Callable[[NDArray[Any]], NDArray[Any]]
 #: By what a shift is moved while there is no factor, beside the largest eigenvalue, and the largest of that.
 _STEP, _LEAST_SHIFT, _MOST_SHIFT = 64.0, 1e-14, 1e-4
-#: The largest eigenvalue over the distance of the nearest from the shift, up to which others keep their digits.
-_MOST_STEEP = 1e7
 _ADVICE = "give the LinearOperator of L^-1 A L^-T, M = L L^T, as A, and no M"
 
 
@@ -46,7 +44,6 @@ class Reduced(NamedTuple):
 
     call: Any  #: That of ``L^-1 A L^-T``
     half: Half
-    notes: tuple[str, ...]
 
 
 def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
@@ -73,20 +70,19 @@ def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
         v0 = plain_array("v0", call.v0)
         made = replace(made, v0=half.times_transposed(v0.reshape(n, -1).astype(np.float64)) if len(v0) == n else v0)
     if call.sigma is None or only_planned:
-        return Reduced(made, half, ())
+        return Reduced(made, half)
     if call.OPinv is None and isinstance(a, LinearOperator):
         raise ValueError("sigma needs the inverse of A - sigma M, but A is a LinearOperator: give OPinv, which solves with it")
     if call.OPinv is not None:
-        return Reduced(replace(made, OPinv=_inverse_of(half, _given(call.OPinv))), half, ())
-    solve, sigma, notes = _factored(call, csc_array(a), csc_array(m), half, product, budget)
-    return Reduced(replace(made, sigma=sigma, OPinv=solve), half, notes)
+        return Reduced(replace(made, OPinv=_inverse_of(half, _given(call.OPinv))), half)
+    return Reduced(replace(made, OPinv=_factored(call, csc_array(a), csc_array(m), half, product, budget)), half)
 
 
 def generalized_pairs(reduced: Reduced, pairs: Eigenpairs) -> Eigenpairs:
     """The pairs with vectors of A and M, orthonormal with M between."""
     vectors = reduced.half.solve_transposed(pairs.eigenvectors.astype(np.float64)).astype(pairs.eigenvectors.dtype)
     note = "A v = w M v by the factor of M: residuals are in the norm of its inverse, v.T M v is the identity"
-    report = replace(pairs.report, notes=(*reduced.notes, *pairs.report.notes, note))
+    report = replace(pairs.report, notes=(*pairs.report.notes, note))
     return Eigenpairs(pairs.eigenvalues, vectors, pairs.residuals, report, pairs.trace)
 
 
@@ -176,10 +172,8 @@ def _inverse_of(half: Half, solve: _Function) -> _Function:
     return lambda x: half.times_transposed(np.asarray(solve(np.asfortranarray(half.times(x)))))
 
 
-def _factored(
-    call: Any, a: csc_array, m: csc_array, half: Half, product: _Function, budget: int | None
-) -> tuple[_Function, float, tuple[str, ...]]:
-    """The inverse by SuperLU; and sigma, or what was factored for it where that is an eigenvalue."""
+def _factored(call: Any, a: csc_array, m: csc_array, half: Half, product: _Function, budget: int | None) -> Beside:
+    """The inverse by SuperLU, of a shift beside sigma where A - sigma M has no factor, or too few eigenvalues are on its side."""
     n, given, powers = m.shape[0], float(call.sigma), (_power(a), _power(m))
     a, m = (
         csc_array((np.ldexp(each.data, by), each.indices, each.indptr), shape=each.shape)
@@ -191,37 +185,26 @@ def _factored(
         sigma = float(np.ldexp(given, power))
     check_near(sigma, scale, power)
     unit = max(scale, abs(sigma)) or 1.0
-    step, told, best = 0.0, "", None
-    while step <= _MOST_SHIFT:
+    step, told, best, count = 0.0, "", None, 0
+    while step <= (_MOST_SHIFT if best is None else _LEAST_SHIFT) and count < call.k:
         beside = sigma + (step if call.which == "SA" else -step) * unit
         shifted = csc_array(a - beside * m)
         check_budget(shifted, budget, "A - sigma M", _ADVICE)
         factor, why = factored(shifted, size + abs(beside) * mass)
         told = told or why
         if factor is not None:
-            inverse = _inverse_of(half, factor.solve)
-            steepness = largest_of(scaled_product(inverse, powers[1]), n) * unit
-            if best is None or steepness < best[0]:
-                best = steepness, factor, inverse, beside
-            if steepness <= _MOST_STEEP:
-                break
+            below = None if call.which == "LM" else inertia(factor)
+            count = n if below is None else on_side(below, n, call.which)
+            best = factor, beside, below
         step = step * _STEP or _LEAST_SHIFT
     if best is None:
         raise SingularMatrixError(f"A - {given!r} M", told, "take another sigma, or OPinv")
-    _, factor, inverse, beside = best
-    _check_side(call, factor, n)
-    taken = given if beside == sigma else float(np.ldexp(beside, -power))
-    note = f"A - {given!r} M is singular, or nearly so: the shift that was factored is {taken!r}"
-    return scaled_product(inverse, powers[0]), taken, (note,) if beside != sigma else ()
+    check_count(count, n, given, Wanted(call.k, call.which, 0.0))
+    factor, beside, below = best
+    inverse = scaled_product(_inverse_of(half, factor.solve), powers[0])
+    return Beside(inverse, given if beside == sigma else float(np.ldexp(beside, -power)), "M", below)
 
 
 def _power(a: csc_array) -> int:
     """The p for which the largest entry of ``2^p A`` is about 1."""
     return -int(np.frexp(np.abs(a.data).max(initial=0.0))[1])
-
-
-def _check_side(call: Any, factor: Any, n: int) -> None:
-    """Raise where fewer eigenvalues than wanted are on the side of sigma that is asked for."""
-    below = None if call.which == "LM" else inertia(factor)
-    if below is not None:
-        check_count(on_side(below, n, call.which), n, float(call.sigma), Wanted(call.k, call.which, 0.0))

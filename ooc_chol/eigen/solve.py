@@ -60,6 +60,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.sparse.elsewhere import refuse_on_cluster
 from ooc_chol.sparse.key import products_key
+from ooc_chol.sparse.pack import file_of
 from ooc_chol.sparse.planning import Devices, check_host_budget
 from ooc_chol.tracing.trace import Trace
 
@@ -327,9 +328,10 @@ def _solved(
     key = _key(call, problem, of, plan, asked, bare)
     checkpoint = None
     if call.checkpoint is not None and plan.method == "lanczos":
-        KIND.check(call.checkpoint, problem.files, replace=call.replace)
+        files = [("A", file_of(call.A)), *problem.files]
+        KIND.check(call.checkpoint, files, replace=call.replace)
         whole = {**key, "A": problem.key()}
-        checkpoint = Checkpoint(call.checkpoint, whole, KIND, problem.files, replace=call.replace)
+        checkpoint = Checkpoint(call.checkpoint, whole, KIND, files, replace=call.replace)
     session = Session(checkpoint=checkpoint, show=show)
     if of.solver == "lobpcg":
         how: dict[str, Any] = {"preconditioner": of.preconditioner, "null": of.null}

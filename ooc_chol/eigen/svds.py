@@ -38,8 +38,8 @@ from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedT
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import BudgetError, UnsupportedTypeError
 from ooc_chol.files.inputs import check_name
-from ooc_chol.files.outputs import AnyPath
-from ooc_chol.memory.block_files import is_packed_file
+from ooc_chol.files.outputs import AnyPath, Output, check_outputs
+from ooc_chol.memory.block_files import PACKED_FILES, is_packed_file
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
@@ -48,7 +48,7 @@ from ooc_chol.sparse.elsewhere import refuse_on_cluster
 from ooc_chol.sparse.keeping import host_room
 from ooc_chol.sparse.key import blocks_key, products_key
 from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.pack import block_csr, facts_of_rows
+from ooc_chol.sparse.pack import block_csr, facts_of_rows, file_of
 from ooc_chol.sparse.plan import NO_DIAGONALS
 from ooc_chol.sparse.planning import Devices, Known, check_host_budget, known_of, precision_of, refuse_packed
 from ooc_chol.sparse.sources import rows_of
@@ -252,6 +252,12 @@ class _Small(NamedTuple):
 def _packed_sides(call: SvdsCall, asked: _Asked, stack: ExitStack) -> _Packed | _Small:
     """Pack A where it is not, and its transpose unless SciPy multiplies it."""
     how: dict[str, Any]
+    if call.packed is not None:
+        outputs = [
+            Output("packed", call.packed, PACKED_FILES),
+            Output("packed (the transpose)", _beside(call.packed), PACKED_FILES),
+        ]
+        check_outputs(outputs, [("A", file_of(call.A))], replace=call.replace)
     if isinstance(call.A, BlockCSR):
         a, known = call.A, known_of(call.A)
     else:
@@ -366,7 +372,7 @@ def _key(
 def _checkpoint(call: SvdsCall, key: dict[str, Any], both: _Packed | None, sides: AbstractTwoSided) -> Checkpoint:
     """Where restarts are kept, and what they belong to."""
     assert call.checkpoint is not None
-    files = [] if both is None else [("A", both.a.path), ("packed", both.at.path)]
+    files = [("A", file_of(call.A)), *([] if both is None else [("A", both.a.path), ("packed", both.at.path)])]
     TRIPLETS.check(call.checkpoint, files, replace=call.replace)
     if both is None:
         contents = product_key(lambda x: sides.times(x, exact=True), sides.n, np.dtype(np.float64))

@@ -187,6 +187,16 @@ def test_complex_matrices_nan_and_operators_are_refused(tall):
         oc.svds(oc.Operator(packed), 2)
 
 
+@pytest.mark.parametrize(("name", "packed"), [("a.transposed.oocsr", "a.oocsr"), ("a.oocsr", "a.oocsr")])
+@pytest.mark.parametrize("replace", [False, True])
+def test_neither_of_the_packed_files_takes_the_place_of_the_matrix(tmp_path, tall, name, packed, replace):
+    oc.block_csr(tall, store=tmp_path / name).close()
+    good = (tmp_path / name).read_bytes()
+    with pytest.raises(oc.errors.OutputError, match=r"packed.* is the same file as A"):
+        oc.svds(tmp_path / name, 3, packed=tmp_path / packed, replace=replace)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {name: good}
+
+
 def test_the_transpose_is_the_transpose_to_the_bit(tmp_path):
     a = sp.random_array((70_000, 3_000), density=2e-4, rng=np.random.default_rng(5)).tocsr()
     with oc.block_csr(a, block_bytes="64 KiB") as packed, oc.block_csr(transposed_rows(packed), block_bytes="32 KiB") as other:

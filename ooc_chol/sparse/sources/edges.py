@@ -123,7 +123,9 @@ def edge_list(
     once: Literal["once", "sum"] = "once" if edges.weights is None else "sum"
     n_loops = int(np.count_nonzero(vertices[:, 0] == vertices[:, 1]))
     n_entries = len(vertices) if directed else 2 * len(vertices) - n_loops
-    return ScatteredRows(source, shape, lambda: _pieces(edges, directed), n_entries, zeros=zeros, repeated=once)
+    rows = ScatteredRows(source, shape, lambda: _pieces(edges, directed), n_entries, zeros=zeros, repeated=once)
+    rows.path = path
+    return rows
 
 
 def _pieces(edges: Edges, directed: bool) -> Iterator[Entries]:

@@ -34,7 +34,7 @@ from ooc_chol.eigen.session import Session
 from ooc_chol.eigen.singular import SingularTriplets, SvdsReport
 from ooc_chol.eigen.svds_plan import SvdsPlan, check_plan, plan_triplets
 from ooc_chol.eigen.triplets import Triplets, dense_triplets, triplets_of
-from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided
+from ooc_chol.eigen.two_sided import NO_ADJOINT, AbstractTwoSided, OperatorTwoSided, PackedTwoSided, check_adjoint
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import BudgetError, UnsupportedTypeError
 from ooc_chol.files.inputs import check_name
@@ -321,6 +321,8 @@ def triplets(call: SvdsCall) -> SingularTriplets:
         ended["plan"] = time.perf_counter()
         start = start_of(call.v0, min(plan.shape), plan.block)
         if not isinstance(both, _Packed):
+            if both is None:
+                check_adjoint(call.A)
             sides: AbstractTwoSided = OperatorTwoSided(call.A if both is None else both.a, trace=call.trace)
         else:
             b, bt = (both.a, both.at) if plan.shape[0] >= plan.shape[1] else (both.at, both.a)
@@ -411,7 +413,7 @@ def _run_of(
     """Triplets by LAPACK as planned, or where squares lose them and A is small; by Lanczos elsewhere."""
     if plan.method == "dense":
         check_room(plan.basis_bytes, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
-        return _Run(dense_triplets(sides, asked.k, plan.block), is_whole=True)
+        return _whole(sides, asked, plan)
     if plan.is_small:
         brief = asked._replace(most=min(asked.most, _BRIEFLY))
         run = _iterated(sides, brief, plan, start, call.check, session)
@@ -423,8 +425,16 @@ def _run_of(
     else:
         run = _iterated(sides, asked, plan, start, call.check, session)
     if run.is_lost and call.is_open and call.plan is None and 8 * sides.m * sides.n <= MOST_DENSE:
-        return run._replace(triplets=dense_triplets(sides, asked.k, plan.block), why_not="", is_whole=True)
+        whole = _whole(sides, asked, plan)
+        return run._replace(triplets=whole.triplets, why_not=whole.why_not, is_whole=True)
     return run
+
+
+def _whole(sides: AbstractTwoSided, asked: _Asked, plan: SvdsPlan) -> _Run:
+    """Triplets by LAPACK."""
+    found = dense_triplets(sides, asked.k, plan.block)
+    is_good = found.residuals.max() <= asked.tol * found.s[0]
+    return _Run(found, why_not="" if is_good else "LAPACK's vectors are no better", is_whole=True)
 
 
 def _iterated(
@@ -443,8 +453,14 @@ def _iterated(
     )
     session.begin(run)
     while True:
-        with session.watching():
-            found = run.run(start)
+        try:
+            with session.watching():
+                found = run.run(start)
+        except ValueError as error:
+            if not run.refused or not isinstance(sides, OperatorTwoSided):
+                raise
+            told = f"A.T A is not symmetric, by {run.refused:.2g} of its largest entry"
+            raise ValueError(NO_ADJOINT.format(told)) from error
         vectors = space.take(range(-(-asked.k // block)), asked.k)
         triplets = triplets_of(sides, vectors)
         largest, smallest = float(triplets.s[0]), float(triplets.s[-1])

@@ -82,20 +82,25 @@ class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
         The diagonal tile ``(k, k)`` in which the pivot was met.
     matrix : int, optional
         The first matrix of a batch that is not positive definite, counted from zero.
+    held : str, optional
+        Last diagonal entry of that minor, where the type of L has it as zero.
     """
 
-    def __init__(self, minor: int, tile: tuple[int, int], matrix: int | None = None) -> None:
+    def __init__(self, minor: int, tile: tuple[int, int], matrix: int | None = None, held: str | None = None) -> None:
         self.minor = minor
         self.tile = tile
         self.matrix = matrix
+        self.held = held
         where, a = (f"found in tile {tile}", "A") if matrix is None else (f"of matrix {matrix} of the batch", f"A[{matrix}]")
-        super().__init__(
-            f"the leading minor of order {minor} is not positive definite ({where}); "
+        advice = (
             f"check row {minor - 1} of {a} (counted from zero) for duplicates or a wrong sign, or add a nugget to the diagonal"
         )
+        if held is not None:
+            advice = f"A[{'' if matrix is None else f'{matrix}, '}{minor - 1}, {minor - 1}] is {held}"
+        super().__init__(f"the leading minor of order {minor} is not positive definite ({where}); {advice}")
 
-    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int], int | None]]:
-        return type(self), (self.minor, self.tile, self.matrix)
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.minor, self.tile, self.matrix, self.held)
 
 
 class DowndateError(NotPositiveDefiniteError):
@@ -116,7 +121,7 @@ class DowndateError(NotPositiveDefiniteError):
             "A, or what was added to it before",
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:
         return type(self), (self.minor, self.tile)
 
 

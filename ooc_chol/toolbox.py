@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.sweep_cuts import SweepCuts as SweepCuts
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
     from ooc_chol.tensors.problem import observed_mask as observed_mask
+    from ooc_chol.tensors.problem import real_tensor as real_tensor
     from ooc_chol.tensors.report import HeldOut as HeldOut
     from ooc_chol.tensors.report import ImputeReport as ImputeReport
     from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
@@ -139,7 +140,7 @@ _NAMES = {
     "sparse.sources.others": ("is_dense", "networkx_adjacency"),
     "sparse.sweep_cuts": ("SweepCuts",),
     "tensors.plan": ("TensorPlan",),
-    "tensors.problem": ("observed_mask",),
+    "tensors.problem": ("observed_mask", "real_tensor"),
     "tensors.report": ("HeldOut", "ImputeReport"),
     "tensors.schedule": ("LambdaRow",),
     "tracing.records": ("TRACE_FILES",),

@@ -52,9 +52,12 @@ def forms(good: NDArray[Any], folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def check_real(door: Door) -> None:
-    """Assert that complex numbers are refused: no imaginary part is dropped, not even with a warning."""
+    """Assert that complex numbers are refused, no imaginary part being dropped, and dates and durations, which are counts."""
     with pytest.raises((TypeError, ValueError, IndexError), match=r"(?i)complex|whole number|bool|integer"):
         door.call(door.good.astype(np.complex128))
+    for kind in ("M8[D]", "m8[D]"):
+        with pytest.raises((TypeError, ValueError, IndexError)):
+            door.call(door.good.astype(np.int64).astype(kind))
 
 
 def check_refused(door: Door, folder: Path) -> None:

@@ -25,13 +25,14 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import excess_of_budget
 from ooc_chol.dense.request import Request, check_lower, check_overwrite, place_of_checkpoint
 from ooc_chol.dense.store_opening import check_store
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import AsymmetryWarning, BudgetWarning
 from ooc_chol.formats import type_named
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.promises import HOST_PROMISES
 from ooc_chol.memory.sources import triangle_source
 from ooc_chol.memory.sources.base import entries_named
-from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
+from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import memory_errors_typed
 
@@ -74,7 +75,7 @@ def cholesky(
         The matrix, of which one triangle is read: an array of any package, the path of a ``.npy`` file, an array of Zarr or its
         URL, anything with ``shape``, ``dtype`` and slicing, or :func:`from_function`. ``(b, n, n)`` is a batch of small ones.
     lower : bool or None
-        Read the lower triangle, or the upper one; L is lower. By default the lower one, compared with a sample of the other.
+        Read the lower triangle, or the upper one. By default the lower one, with a warning where a sample of the other differs.
     overwrite : bool
         Keep L in the triangle of A that is read, which is lost also when the factorization fails.
     client : distributed.Client, str or None
@@ -144,7 +145,7 @@ def cholesky(
     is_pattern = plan is not None and precision_threshold is not None and plan.asked is not None
     machine = Machine(devices if plan is None or is_pattern else plan.devices, memory_budget)
     if (excess := excess_of_budget(options, machine)) is not None:
-        warnings.warn(excess, BudgetWarning, stacklevel=2)
+        warnings.warn(excess, BudgetWarning, stacklevel=frames_of_the_package() + 1)
     if is_batch(A):
         of_one = {
             "store": store,
@@ -157,12 +158,12 @@ def cholesky(
         given = {name: value is not None and value is not False for name, value in of_one.items()}
         with memory_errors_typed("factorization"):
             # typed as the factor of one matrix: types do not tell how many dimensions an array has
-            return cast(CholeskyFactor, factor_batch(A, options, lower=lower, others=given, level=2))
+            return cast(CholeskyFactor, factor_batch(A, options, lower=lower, others=given))
     with (
         memory_errors_typed("factorization"),
         HOST_PROMISES.call(),
         closing(triangle_source(A, lower)) as source,
-        entries_named(source),
+        entries_named(source, options.dtype),
     ):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
         request = Request(
@@ -181,7 +182,7 @@ def cholesky(
         )
         check_store(request)
         if lower is None and (found := find_asymmetry(source)) is not None:
-            warnings.warn(ASYMMETRIC.format(found), AsymmetryWarning, stacklevel=2)
+            warnings.warn(found.warning(), AsymmetryWarning, stacklevel=frames_of_the_package() + 1)
         if not source.n:
             return factor_of_nothing(request)
         return factor_in_fp64(request, began) if precision_threshold is None else factor_in_mixed(request, began)

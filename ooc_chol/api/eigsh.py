@@ -127,7 +127,8 @@ def eigsh(
     v0 : (n,) or (n, m) array_like, optional
         Starting vectors, m up to ``block``; by default random ones, the same in every run.
     max_passes : int, optional
-        Most products with A that build the basis, 10,000 by default.
+        Most products with A that build the basis, 10,000 by default. Where it is left out and the planned basis of a small
+        matrix has not converged by then, a larger one begins anew, of which the report has a note.
     check : bool
         Let random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
     preconditioner : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional

@@ -24,7 +24,8 @@ def load(path: str | os.PathLike[str], *, client: Any = None) -> CholeskyFactor:
     Returns
     -------
     CholeskyFactor
-        The factor; its ``report`` and ``trace`` are None.
+        The factor; its ``report`` and ``trace`` are None. Of a matrix that is given to its methods it reads the lower triangle,
+        with an ``AsymmetryWarning`` where a sample of the other differs.
 
     Raises
     ------

@@ -64,8 +64,8 @@ def plan(
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
 
-    All that :func:`cholesky` takes may be given, and nothing is computed or written. A plan does not depend on ``strict``,
-    ``replace``, ``progress`` and ``trace``.
+    All that :func:`cholesky` takes of one matrix may be given, and nothing is computed or written. A plan does not depend on
+    ``strict``, ``replace``, ``progress`` and ``trace``.
 
     Parameters
     ----------

@@ -55,6 +55,8 @@ def solve(
     -----
     scipy.linalg.LinAlgWarning
         A is so ill-conditioned that fewer than three digits can be expected to be right.
+    AsymmetryWarning
+        A sample of both triangles differs, and ``lower`` is not given.
 
     Notes
     -----
@@ -64,7 +66,7 @@ def solve(
     Examples
     --------
     >>> import numpy as np, ooc_chol as oc
-    >>> oc.solve(np.array([[4.0, 0.0], [2.0, 5.0]]), [8.0, 12.0])
+    >>> oc.solve(np.array([[4.0, 2.0], [2.0, 5.0]]), [8.0, 12.0])
     array([1., 2.])
     """
     if device_of(b) is None:
@@ -97,10 +99,15 @@ def logdet(A: Any, precision_threshold: float | None = None, **options: Any) -> 
     Exception
         Whatever :func:`cholesky` raises.
 
+    Warns
+    -----
+    AsymmetryWarning
+        A sample of both triangles differs, and ``lower`` is not given.
+
     Examples
     --------
     >>> import numpy as np, ooc_chol as oc
-    >>> round(oc.logdet(np.array([[4.0, 0.0], [2.0, 5.0]])), 6)
+    >>> round(oc.logdet(np.array([[4.0, 2.0], [2.0, 5.0]])), 6)
     2.772589
     """
     with cholesky(A, precision_threshold=precision_threshold, **options) as factor:

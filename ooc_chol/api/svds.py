@@ -108,7 +108,8 @@ def svds(
     v0 : (min(m, n),) array_like, optional
         Where to begin: about a right singular vector, or a left one where A has more columns than rows.
     max_passes : int, optional
-        Most products with ``A.T A``, each with one panel; 10,000 by default.
+        Most products with ``A.T A``, each with one panel; 10,000 by default. Where it is left out and the planned basis of a
+        small matrix has not converged by 2,000, a larger one begins anew, of which the report has a note.
     check : bool
         Let random vectors look for values that were missed, as :func:`eigsh` has it.
     return_singular_vectors : bool, "u" or "vh"

@@ -141,7 +141,8 @@ COMMON = {
         metavar="BYTES",
     ),
     "host_budget": Option(
-        "Bytes of host memory for what devices do not keep; by default what is free.",
+        "Bytes of host memory for what devices do not keep. By default what is free for what must be there; of files, half of "
+        "what is free is kept for GPUs, and nothing for the host.",
         "int, str or None",
         check=checked_bytes,
         metavar="BYTES",

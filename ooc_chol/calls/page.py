@@ -44,8 +44,8 @@ class AbstractPage(ABC):
 
 
 def page_text(lines: Iterable[Line]) -> str:
-    """A page of lines, the texts below each other."""
-    return "\n".join(f"  {name:<10} {text}" if name else text for name, text in lines)
+    """A page of lines, the texts below each other; a name without a text is left out."""
+    return "\n".join(f"  {name:<10} {text}" if name else text for name, text in lines if text or not name)
 
 
 def link_lines(executed: Mapping[str, int], planned: Mapping[str, int], seconds: float, most: int = 2) -> Iterable[Line]:

@@ -161,7 +161,22 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 def _help(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples("ooc-chol help factor", "ooc-chol help geostat fit")
     parser.add_argument("words", nargs="*", metavar="COMMAND", help="the command, and the one within it")
-    parser.set_defaults(run=lambda options: make_parser().parse_args([*options.words, "--help"]))
+    parser.set_defaults(run=lambda options: _show_help(options.words), json=False, quiet=False)
+
+
+def _show_help(words: Sequence[str]) -> None:
+    """Print the help of the command that words name, and end; words that name none end as argparse does."""
+    parser: argparse.ArgumentParser = make_parser()
+    for word in words:
+        if isinstance(parser, CommandParser):
+            parser.complete()
+        commands = next((each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+        if commands is None:
+            parser.error(f"there is no command {word!r} within it")
+        if word not in commands:
+            break
+        parser = commands[word]
+    make_parser().parse_args([*words, "--help"])
 
 
 def _sparse(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ooc-chol factor covariance.npy --store covariance.factor --json --quiet > figures.json",
         "ooc-chol factor covariance.npy --store covariance.factor --checkpoint    # and again, after whatever ended it",
     )
-    matrix = "a .npy file, or a Zarr array, with a symmetric positive definite matrix; only its lower triangle is read"
+    matrix = "a .npy file, or a Zarr array, with a symmetric positive definite matrix, of which one triangle is read"
     parser.add_argument("matrix", type=place, help=matrix)
     parser.add_argument("--store", type=place, required=True, help="file for L, or Zarr group: a folder NAME.zarr, or a URL")
     kept = "keep the unfinished file when the command is interrupted, killed or fails, and go on from one that is there"

@@ -48,7 +48,7 @@ class CommandParser(SuggestingParser):
         self._is_complete = True
         if self._add_arguments is not None:
             self._add_arguments(self)
-        if self._subparsers is None:
+        if self._subparsers is None and self.get_default("json") is None:  # help has no answer
             add_answer_options(self)
 
     def when_named(self, add_arguments: Callable[[argparse.ArgumentParser], None]) -> None:

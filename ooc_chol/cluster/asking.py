@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from ooc_chol.cluster.connection import worker_addresses
 from ooc_chol.cluster.waiting import asked_anew, gathered, wait_for
-from ooc_chol.errors import ClusterError
+from ooc_chol.errors import ClusterError, OocCholError
 
 #: Seconds in which a worker says what it has: importing CuPy and opening a GPU for the first time takes some.
 FACTS_SECONDS = 120.0
@@ -71,13 +71,20 @@ def _answers(client: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
         problem = f"{len(silent)} of {len(asked)} workers did not answer within {FACTS_SECONDS:.0f} seconds"
         raise ClusterError(problem, "look at their logs, or retire them: they are busy or unreachable", silent) from None
     # That of a lost one, whose worker has gone since, would be waited for.
-    failed = {address: repr(future.exception()) for address, future in asked.items() if future.status in ("error", "cancelled")}
+    failed = {address: future.exception() for address, future in asked.items() if future.status in ("error", "cancelled")}
+    _raise_own(failed)
     if failed:
         advice = "install the same version of ooc_chol, NumPy and Dask on the client and on every worker"
-        raise ClusterError(f"{len(failed)} of {len(asked)} workers cannot say what they have", advice, failed)
+        problem = f"{len(failed)} of {len(asked)} workers cannot say what they have"
+        raise ClusterError(problem, advice, {address: repr(error) for address, error in failed.items()})
     states = dict(zip(asked, gathered(client, list(asked.values()), asked=list(asked)), strict=True))
-    for address, state in states.items():
-        if isinstance(state, Exception):
-            state.add_note(f"on worker {address}")
-            raise state
+    _raise_own(states)
     return states
+
+
+def _raise_own(answers: Mapping[str, Any]) -> None:
+    """Raise the first answer that is an error as one process would raise it, with a note of its worker."""
+    for address, answer in answers.items():
+        if isinstance(answer, OocCholError | ValueError):
+            answer.add_note(f"on worker {address}")
+            raise answer

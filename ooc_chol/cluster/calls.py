@@ -91,7 +91,7 @@ def _factored_matrix(
     with _group(client, setting) as group:
         tasks = BlockRun(_job(client, setting, group))
         sent = sent_bytes(client)
-        with progress_reporter(call.progress) as reporter, entries_named(setting.matrix):
+        with progress_reporter(call.progress) as reporter, entries_named(setting.matrix, call.options.dtype):
             tasks.execute(reporter)
         report = replace(_report(tasks, setting, group), sent_bytes=max(0, sent_bytes(client) - sent))
         store: AbstractStore = group.completed() or _store(client, setting, tasks, connection)

@@ -61,7 +61,8 @@ class LazyColumns:
         ]
         if places:
             place, value = min(places, key=lambda each: each[0])
-            raise nonfinite_error(place[: self._b.ndim], value)
+            in_type = "" if np.can_cast(self._b.dtype, self._fmt.dtype) else f" in {self._fmt.dtype}"
+            raise nonfinite_error(place[: self._b.ndim], f"{value}{in_type}")
 
     def array(self, found: Sequence[Sequence[Any]], spans: Sequence[range], *, flips: bool) -> Any:
         """A Dask array of solutions, with the chunks of ``b``, from the pieces of each group, which are so many block rows each.
@@ -91,7 +92,7 @@ def _piece(chunk: Any, dtype: np.dtype[Any], flips: bool) -> NDArray[Any]:
 
 
 def _nonfinite(piece: NDArray[Any]) -> tuple[tuple[int, int] | None, Any]:
-    """Place and value of the first entry that is not finite."""
+    """Place of the first entry that is not finite, and its value in the type of L."""
     finite = np.isfinite(piece)
     if finite.all():
         return None, None

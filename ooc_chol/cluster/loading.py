@@ -39,4 +39,4 @@ def load_on_cluster(path: str | os.PathLike[str], client: Any) -> CholeskyFactor
     placing = Placing.of(blocks, workers, {}, 0)
     owners = [workers[owner] for owner in placing.owners]
     solver = ClusterSolver(client, blocks, store.path, store.fmt, owners)
-    return CholeskyFactor(store.grid, store, store.arithmetic_key, solver=solver)
+    return CholeskyFactor(store.grid, store, store.arithmetic_key, solver=solver, lower=None)

@@ -17,6 +17,7 @@ from ooc_chol.cluster.tasks import kept, packed, unpacked
 from ooc_chol.cluster.waiting import gathered
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.fingerprint import BLOCK, Fingerprint, fingerprint_from, fingerprint_of, sampled_blocks
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import BudgetWarning, UnsupportedTypeError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import resolve_devices
@@ -70,6 +71,10 @@ class AbstractClusterMatrix(ABC):
         """Describe an entry that is no number, as far as the client can tell."""
         return None
 
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        """Describe a finite entry that a type has as an infinity or as zero, as far as the client can tell."""
+        return None
+
 
 @final
 class ReadMatrix(AbstractClusterMatrix):
@@ -78,6 +83,9 @@ class ReadMatrix(AbstractClusterMatrix):
     def __init__(self, source: AbstractSource) -> None:
         self.source, self.name, self.n, self.dtype = source, source.name, source.n, source.dtype
         self.is_transposed, self.files = source.is_transposed, source.files
+
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        return None if self.source is None else self.source.lost(row, col, dtype)
 
     def fingerprint(self, client: Any, fmt: PrecisionFormat, devices: Devices) -> Fingerprint:
         """Read, or make, the sample on a worker, as tiles are."""
@@ -143,7 +151,7 @@ class SentMatrix(AbstractClusterMatrix):
                 f"A is in this process alone: {format_bytes(nbytes)} go from here to workers through the scheduler, which keeps "
                 "them until L is closed; give a Dask array, a Zarr array, a file that all workers see, or from_function",
                 BudgetWarning,
-                stacklevel=4,
+                stacklevel=frames_of_the_package() + 1,
             )
 
     def cut(self, blocks: BlockGrid, fmt: PrecisionFormat) -> None:
@@ -185,6 +193,9 @@ class SentMatrix(AbstractClusterMatrix):
 
     def describe(self, row: int, col: int) -> str | None:
         return self._source.describe(row, col)
+
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        return self._source.lost(row, col, dtype)
 
 
 def _fingerprint_here(source: bytes, fmt: PrecisionFormat, devices: Devices) -> Fingerprint:

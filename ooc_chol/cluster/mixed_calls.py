@@ -26,6 +26,7 @@ from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.mixed import doubts, factor_mixed
 from ooc_chol.dense.mixed_ground import MixedResult
 from ooc_chol.dense.planner.problem import format_asked
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources.base import entries_named
@@ -63,7 +64,7 @@ def factor_mixed_on_cluster(call: ClusterCall) -> CholeskyFactor:
         )
         assert call.options.precision_threshold is not None
         for doubt in doubts(result, call.options.precision_threshold, factor.diagonal()):
-            warnings.warn(doubt, PrecisionWarning, stacklevel=4)
+            warnings.warn(doubt, PrecisionWarning, stacklevel=frames_of_the_package() + 1)
         owned.pop_all()
         return factor
 

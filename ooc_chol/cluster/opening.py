@@ -25,8 +25,10 @@ _LOOPBACK = "127.0.0.1"
 _PAGES = f"{_LOOPBACK}:0"
 #: For how long a killed worker's memory is waited for.
 _FREED_SECONDS = 120.0
-#: What names a cluster: a word, and how many workers or jobs; anything else is the address of a scheduler.
-_WORDS = re.compile(r"(local|slurm)(?::(\d+))?")
+#: What names a cluster: a word, and how many workers or jobs.
+_WORDS = re.compile(r"(local|slurm)(?::0*([1-9]\d*))?")
+#: What is no address of a scheduler either.
+_WRONG_WORDS = re.compile(r"\s*((local|slurm)\s*(:.*)?)?", re.IGNORECASE)
 
 
 @contextmanager
@@ -51,8 +53,10 @@ def open_cluster(where: str) -> Iterator[Any]:
         No scheduler answers at the address, or no worker comes.
     MissingPackageError
         Dask's ``distributed``, its ``cryptography``, or for Slurm ``dask-jobqueue``, is not installed.
+    TypeError
+        It is no text.
     ValueError
-        The number of workers is 0.
+        The number of workers is no whole number, or below 1.
 
     Notes
     -----
@@ -68,15 +72,17 @@ def open_cluster(where: str) -> Iterator[Any]:
     >>> with oc.open_cluster("slurm:16") as client:  # doctest: +SKIP
     ...     factor = oc.cholesky("covariance.zarr", client=client)
     """
+    if not isinstance(where, str):
+        raise TypeError(f"a cluster was named by a {type(where).__name__}; give a word such as 'local', or an address, as text")
+    found = _WORDS.fullmatch(where)
+    if found is None and _WRONG_WORDS.fullmatch(where):
+        raise ValueError(f"{where!r} names no cluster; give local:N or slurm:N, N a whole number of at least 1, or an address")
     distributed_package()
     with ExitStack() as opened:
-        found = _WORDS.fullmatch(where)
         if found is None:
             yield opened.enter_context(connected(where))
             return
         count = None if found[2] is None else int(found[2])
-        if count == 0:
-            raise ValueError(f"the cluster {where!r} would have no worker; name at least 1")
         cluster = _local(count, opened) if found[1] == "local" else _slurm(count or 1, opened)
         client = opened.enter_context(distributed_package().Client(cluster, set_as_default=False))
         _wait(client, where)

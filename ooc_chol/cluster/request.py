@@ -13,8 +13,9 @@ from ooc_chol.cluster.matrices import AbstractClusterMatrix, cluster_matrix
 from ooc_chol.cluster.plan import ClusterPlan
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.stores.places import Place, is_file
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import AsymmetryWarning
-from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
+from ooc_chol.memory.sources.symmetry import find_asymmetry
 
 #: How often Dask runs a task again that could not read or write: storage that others share fails now and then.
 RETRIES = 2
@@ -70,5 +71,5 @@ def opened_matrix(call: ClusterCall) -> AbstractClusterMatrix:
     if matrix.n < 1:
         raise ValueError(f"A has order {matrix.n}: there is nothing to share out among workers; leave client out")
     if call.lower is None and matrix.sampled is not None and (differs := find_asymmetry(matrix.sampled)) is not None:
-        warnings.warn(ASYMMETRIC.format(differs), AsymmetryWarning, stacklevel=6)
+        warnings.warn(differs.warning(), AsymmetryWarning, stacklevel=frames_of_the_package() + 1)
     return matrix

@@ -14,15 +14,24 @@ from ooc_chol.config import format_bytes
 from ooc_chol.dense.batch_factor import BatchFactor, BatchReport
 from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
-from ooc_chol.errors import AsymmetryWarning, BudgetError, NonFiniteError, NotPositiveDefiniteError, UnsupportedTypeError
+from ooc_chol.display.prints import frames_of_the_package
+from ooc_chol.errors import (
+    AsymmetryWarning,
+    BudgetError,
+    MissingValueError,
+    NonFiniteError,
+    NotPositiveDefiniteError,
+    UnsupportedTypeError,
+)
 from ooc_chol.files.inputs import plain_array
+from ooc_chol.formats import FP64
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, driver_errors_typed, handed_over, resolve_devices
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.sources import as_source, is_closed
 from ooc_chol.memory.sources.base import check_dtype
 from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.process import blas_buffers
@@ -42,15 +51,12 @@ def is_batch(a: Any) -> bool:
             return len(a) > 0 and np.ndim(a[0]) == 2
         except ValueError:  # rows of several lengths, which are refused as a matrix
             return False
-    shape = getattr(a, "shape", None)
+    shape = None if is_closed(a) else getattr(a, "shape", None)
     return isinstance(shape, tuple) and len(shape) == 3
 
 
-def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: Mapping[str, bool], level: int) -> BatchFactor:
-    """Factor a batch; ``others`` are arguments of ``cholesky`` that are about one matrix, and whether they were given.
-
-    A warning that A is not symmetric is shown ``level`` calls above this function.
-    """
+def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: Mapping[str, bool]) -> BatchFactor:
+    """Factor a batch; ``others`` are arguments of ``cholesky`` that are about one matrix, and whether they were given."""
     began = time.perf_counter()
     blas_buffers.ensure(numpys=True)
     _refuse_options(options, others)
@@ -58,7 +64,7 @@ def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: 
     device = _device_of_batch(a, options)
     shape = _check_batch(a)
     if lower is None:
-        _warn_of_asymmetry(a, level + 1)
+        _warn_of_asymmetry(a)
     turned = a.swapaxes(1, 2) if lower is False else a
     kernels = kind_of(device).create_batch(device)
     with driver_errors_typed(device, f"factoring a batch of {shape[0]} matrices"), kernels.current():
@@ -67,7 +73,9 @@ def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: 
         stack, failure = kernels.factor(numbers)
         if failure is not None:
             _refuse_nonfinite(kernels, turned, device_kind(device).to_host, is_turned=lower is False)
-            raise NotPositiveDefiniteError(failure.minor, (0, 0), failure.matrix)
+            place = failure.minor - 1, failure.minor - 1
+            zero = as_source(turned[failure.matrix]).lost(*place, FP64.dtype)
+            raise NotPositiveDefiniteError(failure.minor, (0, 0), failure.matrix, zero)
         ended = time.perf_counter()
     if isinstance(stack, np.ndarray):
         stack.flags.writeable = False
@@ -80,7 +88,19 @@ def _as_array(a: Any) -> Any:
     if isinstance(a, np.ndarray):
         return a
     handed = handed_over(a)
-    return plain_array("A", a) if handed is None else handed[1]
+    if handed is not None:
+        return handed[1]
+    try:
+        batch = plain_array("A", a)
+    except MissingValueError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"A is a {type(a).__name__} that is no batch ({error}); give square matrices of one order") from error
+    if batch.ndim != 3:
+        raise ValueError(
+            f"A is a {type(a).__name__} that is no batch, but of shape {batch.shape}; give square matrices of one order"
+        )
+    return batch
 
 
 def _refuse_options(options: FactorOptions, others: Mapping[str, bool]) -> None:
@@ -119,12 +139,13 @@ def _check_batch(a: Any) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2]
 
 
-def _warn_of_asymmetry(a: Any, level: int) -> None:
+def _warn_of_asymmetry(a: Any) -> None:
     """Compare samples of both triangles of a few matrices."""
     for at in sorted({round(share * (len(a) - 1)) for share in np.linspace(0, 1, _SAMPLED)}) if len(a) else []:
         if (found := find_asymmetry(as_source(a[at]))) is not None:
             text = f"matrix {at} of the batch: {found}: it is not symmetric, and only lower triangles are read. Give lower=True "
-            warnings.warn(text + "if that is what you mean, lower=False if the upper ones count", AsymmetryWarning, level + 1)
+            text += "if that is what you mean, lower=False if the upper ones count"
+            warnings.warn(text, AsymmetryWarning, stacklevel=frames_of_the_package() + 1)
             return
 
 
@@ -138,5 +159,6 @@ def _refuse_nonfinite(kernels: AbstractBatchKernels, a: Any, to_host: Callable[[
         if bad.any():
             at, row, col = map(int, np.unravel_index(int(np.argmax(bad)), bad.shape))
             place, triangle = ((col, row), "upper") if is_turned else ((row, col), "lower")
-            held = "masked" if np.ma.is_masked(a[start + at]) and np.ma.getmaskarray(a)[start + at, row, col] else None
+            source = as_source(a[start + at])
+            held = source.describe(row, col) or source.lost(row, col, FP64.dtype)
             raise NonFiniteError(*place, (0, 0), held, triangle, start + at)

@@ -21,6 +21,7 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.resuming import own_plan_and_store
 from ooc_chol.dense.store_opening import own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
@@ -105,7 +106,7 @@ def factor_in_mixed(request: Request, began: float) -> CholeskyFactor:
         factor = _factor_of(request, store, report)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
-            warnings.warn(doubt, PrecisionWarning, stacklevel=3)
+            warnings.warn(doubt, PrecisionWarning, stacklevel=frames_of_the_package() + 1)
         owned.pop_all()
         return factor
 

@@ -22,6 +22,7 @@ from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.dense.stores.places import ON_DEVICE, Place, is_file
+from ooc_chol.files.inputs import check_name
 from ooc_chol.files.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.formats import COMPLEX128, FP64, PrecisionFormat
 from ooc_chol.hardware.registry import resolve_devices
@@ -211,6 +212,8 @@ def check_kind_of_store(store: object) -> None:
     """Refuse what is no place for L."""
     if not (store is None or isinstance(store, str | os.PathLike | HostMemory)):
         raise TypeError(f"store is a {type(store).__name__}; give the path of a file, or a HostMemory")
+    if isinstance(store, str | os.PathLike):
+        check_name(store, "store")
 
 
 def _leaves_open(store: Place) -> bool:
@@ -271,6 +274,7 @@ def place_of_checkpoint(
         raise TypeError(
             f"checkpoint is a {type(checkpoint).__name__}; give the path of a file, or True for the one that store names"
         )
+    check_name(checkpoint, "checkpoint")
     if store is None:
         return checkpoint, True
     if not is_file(store):

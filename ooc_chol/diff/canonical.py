@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.diff.checks import counted, rises
+from ooc_chol.diff.checks import check_floats, counted, rises
 from ooc_chol.diff.memory import IndexArray, index_type
 from ooc_chol.diff.ops import Apply, Gather, RowSums, run
 from ooc_chol.diff.orders import frozen, sorting
@@ -40,6 +40,8 @@ class Canonical:
     def values(self, given: Any, *, apply: Apply = run) -> Any:
         """The values of the pattern: those given, in its order; those of the same place are added in the order they came in."""
         count = self.pattern.nnz + self.merged
+        if apply is run:  # arrays, which no operation looks at where nothing is sorted or merged
+            check_floats(given, "values")
         if tuple(given.shape) != (count,):
             raise ValueError(
                 f"values has shape {tuple(given.shape)}, but {counted(count, 'entry was', 'entries were')} given for "

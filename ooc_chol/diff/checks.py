@@ -64,11 +64,17 @@ def whole(given: ArrayLike, what: str, name: str) -> NDArray[Any]:
 
 def checked_shape(shape: tuple[int, int], name: str) -> tuple[int, int]:
     """Rows and columns, two numbers that int32 holds."""
-    if len(shape) != 2 or any(int(size) != size or size < 0 for size in shape):
-        raise ValueError(f"the shape of {name} is {shape!r}: give rows and columns, two whole numbers that are not negative")
-    if max(shape) > _MOST_COLUMNS:
-        raise ValueError(f"{name} is {shape[0]} x {shape[1]}: rows and columns are counted in int32, up to {_MOST_COLUMNS}")
-    return int(shape[0]), int(shape[1])
+    try:
+        rows, columns = shape[:]  # of what has an order
+        size = int(rows), int(columns)
+        is_shape = size == (rows, columns) and min(size) >= 0
+    except (TypeError, ValueError, LookupError, OverflowError):
+        is_shape = False
+    if not is_shape:
+        raise ValueError(f"the shape of {name} is {shape!r:.80}: give rows and columns, two whole numbers that are not negative")
+    if max(size) > _MOST_COLUMNS:
+        raise ValueError(f"{name} is {rows} x {columns}: rows and columns are counted in int32, up to {_MOST_COLUMNS}")
+    return size
 
 
 def check_starts(starts: NDArray[Any], nnz: int, n_rows: int, name: str) -> None:
@@ -77,7 +83,7 @@ def check_starts(starts: NDArray[Any], nnz: int, n_rows: int, name: str) -> None
         problem = f"indptr has {starts.size} numbers for {n_rows} rows"
         raise SparseInputError(name, "", problem, f"give {n_rows + 1}, one more than rows")
     if starts[0] != 0:
-        raise SparseInputError(name, "row 0", f"indptr begins with {starts[0]}", "let it begin with 0")
+        raise SparseInputError(name, _row(0, n_rows), f"indptr begins with {starts[0]}", "let it begin with 0")
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if falls.size:
         row = int(falls[0])
@@ -85,14 +91,15 @@ def check_starts(starts: NDArray[Any], nnz: int, n_rows: int, name: str) -> None
         raise SparseInputError(name, f"row {row}", problem, "a row ends where the next one begins: mend indptr")
     if starts[-1] != nnz:
         problem = f"indptr ends with {starts[-1]}, but there are {nnz} indices"
-        raise SparseInputError(name, f"row {n_rows - 1}", problem, "the last number of indptr is the number of entries")
+        raise SparseInputError(name, _row(n_rows - 1, n_rows), problem, "the last number of indptr is the number of entries")
 
 
 def check_range(starts: NDArray[Any], columns: NDArray[Any], n_columns: int, name: str) -> None:
     """Refuse columns that are outside of the matrix."""
     if columns.size and (columns.min() < 0 or columns.max() >= n_columns):
         at = int(np.argmax((columns < 0) | (columns >= n_columns)))
-        problem = f"column {columns[at]} (indices[{at}]) is outside of the matrix, whose columns are 0 to {n_columns - 1}"
+        there = f"whose columns are 0 to {n_columns - 1}" if n_columns else "which has no columns"
+        problem = f"column {columns[at]} (indices[{at}]) is outside of the matrix, {there}"
         raise SparseInputError(name, _row_of(starts, at), problem, "mend the entry, or give the matrix a wider shape")
 
 
@@ -106,6 +113,11 @@ def check_ascending(starts: NDArray[Any], columns: NDArray[Any], name: str) -> N
         raise SparseInputError(
             name, _row_of(starts, at), problem, "take Pattern.canonical(...), which sorts rows and merges duplicates"
         )
+
+
+def _row(row: int, n_rows: int) -> str:
+    """A row in words, of a matrix that has rows."""
+    return f"row {row}" if n_rows else ""
 
 
 def _row_of(starts: NDArray[Any], at: int) -> str:

@@ -292,7 +292,7 @@ def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precisio
     ValueError
         Values are not as many as entries, or a vector has another length.
     TypeError
-        They are of several types.
+        They are of several types, or no arrays of float32 or float64.
 
     Examples
     --------
@@ -307,6 +307,8 @@ def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precisio
     ... ).tolist()
     [2.0, 200.0, 30.0]
     """
+    if apply is run:  # arrays, which no operation looks at where neither vector is given
+        p.check_values(a)
     if rows is not None:
         a = apply(Times(), a, apply(Spread(p, precision), rows))
     if columns is not None:

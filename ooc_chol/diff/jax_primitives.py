@@ -236,7 +236,7 @@ def in_batches(single: Callable[..., Any]) -> Callable[..., Any]:
 
 def flattened(array: Array, ndim: int) -> Array:
     """An array whose first axis is the batch's, with the axis of an earlier batch joined to it."""
-    return array.reshape(-1, *array.shape[2:]) if array.ndim > ndim + 1 else array
+    return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]) if array.ndim > ndim + 1 else array
 
 
 def batching_rule(

@@ -35,7 +35,7 @@ class NotPositiveDefiniteRowError(NotPositiveDefiniteError):
             f"{minor - 1} other rows are eliminated; check the signs of row {row}, or add to the diagonal",
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, int, float]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type, tuple[int, int, float]]:
         return type(self), (self.minor, self.row, self.pivot)
 
 

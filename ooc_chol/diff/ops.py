@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 from ooc_chol.diff import primitives
+from ooc_chol.diff.checks import check_floats
 from ooc_chol.diff.memory import Array, IndexArray
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def vjp(op: AbstractOp, given: Sequence[Array], g: Array, *, wanted: Sequence[bo
 
 def _check_count(values: Array, count: int) -> None:
     """Refuse values that are not as many as the entries they belong to: compiled loops would take what they find."""
+    check_floats(values, "values")
     if values.shape != (count,):
         raise ValueError(f"values has shape {tuple(values.shape)}, but the matrix has {count} entries: give one for each")
 
@@ -197,6 +199,7 @@ class Scatter(AbstractLinearOp):
     n: int
 
     def forward(self, v: Array) -> Array:
+        check_floats(v, "values")
         return primitives.scatter(v, self.places.on(v), self.n)
 
     def transposed(self) -> Gather:

@@ -135,7 +135,7 @@ class Pattern:
         pattern : Pattern
             Where its entries stand.
         values : (nnz,) array
-            The values there, of the matrix's type, float64 of whole numbers. No copy where it is in compressed rows already.
+            The values there, float32 or float64, of whole numbers the latter. No copy where it is in compressed rows already.
 
         Raises
         ------

@@ -43,7 +43,8 @@ def check_symmetric(pattern: Pattern, values: Array, told: str, advice: str) -> 
     """Refuse a matrix that is not symmetric though it should be."""
     if pattern != pattern.transposed:
         raise ValueError(f"{told}, but {pattern.name} is not symmetric: {_lonely(pattern)}; {advice}")
-    off = abs(values - values[pattern.place("transposing", values)])
+    with np.errstate(over="ignore"):
+        off = abs(values - values[pattern.place("transposing", values)])
     if off.size and float(off.max()) > _MOST_ASYMMETRY[np.dtype(values.dtype)] * float(abs(values).max()):
         at = int(off.argmax())
         row, column = int(pattern.rows[at]), int(pattern.indices[at])
@@ -71,7 +72,10 @@ def check_definite(pattern: Pattern, values: Array) -> None:
 
 def symmetric(pattern: Pattern, values: Array) -> Array:
     """Values of ``(A + A.T) / 2``, for a symmetric pattern."""
-    return (values + values[pattern.place("transposing", values)]) / 2
+    mirrored = values[pattern.place("transposing", values)]
+    with np.errstate(over="ignore"):
+        mean = (values + mirrored) / 2
+    return np.where(np.isfinite(mean), mean, values / 2 + mirrored / 2)
 
 
 def check_finite(pattern: Pattern, values: Array) -> None:

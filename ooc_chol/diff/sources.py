@@ -8,8 +8,8 @@ from ooc_chol.files.inputs import check_entries
 
 
 def float_rows(matrix: Any, name: str) -> Any:
-    """A matrix in compressed rows, as SciPy has them: its own entries where it is sparse, of float64 where numbers are whole."""
-    if hasattr(matrix, "tocsr") and len(getattr(matrix, "shape", ())) == 2 and matrix.dtype.kind not in "iub":
+    """A matrix in compressed rows, as SciPy has them: its own entries where it is sparse and of float32 or float64."""
+    if hasattr(matrix, "tocsr") and len(getattr(matrix, "shape", ())) == 2 and matrix.dtype in ("float32", "float64"):
         check_entries(name, matrix)
         return matrix.tocsr()
     from ooc_chol.sparse.pack import block_csr  # an operation of NumPy needs no SciPy

@@ -83,6 +83,8 @@ class SparseOperation(torch.autograd.Function):
             x = given[1].movedim(dims[1], -1)
             result = apply(op, given[0], x.flatten(1))
             return result.reshape(len(result), *x.shape[1:]).movedim(-1, 0), 0
+        if not info.batch_size:
+            return _of_none(op, given, dims), 0
         found = [
             apply(op, *(one if dim is None else one.select(dim, i) for one, dim in zip(given, dims, strict=True)))
             for i in range(info.batch_size)
@@ -120,6 +122,20 @@ def differentiated_once(values: Tensor, instead: str) -> Tensor:
     """Values whose second derivatives are refused."""
     found: Tensor = DifferentiatedOnce.apply(values, instead) if values.requires_grad else values  # type: ignore[no-untyped-call]
     return found
+
+
+def _of_none(op: AbstractOp, given: tuple[Tensor, ...], dims: tuple[int | None, ...]) -> Tensor:
+    """Results of a batch of nothing, (0, ...), which come of what was given as those of any other."""
+    shapes = [one.shape if dim is None else one.movedim(dim, 0).shape[1:] for one, dim in zip(given, dims, strict=True)]
+    if isinstance(op, AbstractDefiniteOp):
+        shape = op.shape
+    elif isinstance(op, Solve | TriangularSolve):
+        shape = shapes[1]
+    elif isinstance(op, Eigenvalues | Eigenvectors):
+        shape = (op.spectrum.pattern.n_rows, op.spectrum.k)[isinstance(op, Eigenvalues) :]
+    else:  # products and placing, of zeros
+        shape = apply(op, *(one.new_zeros(each) for one, each in zip(given, shapes, strict=True))).shape
+    return sum(one.sum() for one in given) * given[0].new_zeros(0, *shape)
 
 
 def _solved_change(op: Solve | TriangularSolve, v: Tensor, b: Tensor, dv: Tensor | None, db: Tensor | None) -> Tensor:

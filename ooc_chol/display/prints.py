@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -85,6 +86,8 @@ def brief(value: object) -> str:
         text = str(int(value))
     elif isinstance(value, Real):
         text = f"{float(value):.6g}"
+        if text == "1" and value < 1:  # such as a probability, of which the rest counts
+            text = f"1 - {1 - float(value):.1g}"
     elif isinstance(value, PathLike):
         text = shortened(repr(fspath(value)), _MOST_OF_A_TEXT)
     elif type(value) in (list, tuple, set, frozenset, dict):
@@ -99,6 +102,14 @@ def brief(value: object) -> str:
 def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
     """The text with its end left as it is, and dots for what is too much before that."""
     return text if len(text) <= most else f"{text[: most - 6]}...{text[-3:]}"
+
+
+def frames_of_the_package() -> int:
+    """How many frames up from who asks the caller of this package is: for warnings, whose ``stacklevel`` is one more."""
+    count, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("ooc_chol.", "contextlib")):
+        count, frame = count + 1, frame.f_back
+    return count - 1
 
 
 def _brief_array(array: np.ndarray) -> str:

@@ -19,15 +19,18 @@ _NAMES = (
 #: Options that nearly every command has.
 USUAL = (*_NAMES, "devices", "policy", "objective", "fp64", "moduli", "strict", "dtype", "store", "force")
 
-#: What cannot be said in a shell: L over an array, or in memory that the caller owns.
+#: What cannot be said in a shell: L over an array, or in memory that the caller owns, and attributes of an error.
 _NOT_THERE = (
     (re.compile(r" or over A \(overwrite=True\)"), ""),
+    (re.compile(r"; [^;]*\bthe error's [^;]*"), ""),
     (re.compile(r"give overwrite=True, or a file as store="), "give store="),
 )
 #: Advice that takes ``--store``, with the word that joins it to other advice.
 _STORE_ADVICE = re.compile(r"keep L in a file \(store=\)(?:, or | or )?|,? or store=(?!\w)")
 #: ``store=`` alone or with a word for a path, and the words by which callers ask for files to be replaced.
 _STORE, _REPLACE = re.compile(r"\bstore=(?:path\b)?(?![\w'\"])"), re.compile(r"\breplace(?:_store|_log)?=True\b")
+#: The triangle that is read.
+_TRIANGLES = (("lower=True", "--triangle lower"), ("lower=False", "--triangle upper"))
 _SETTING = re.compile(r"(?<![\w'\"./-])([a-z]\w*)=('[^']*'|\"[^\"]*\"|True\b|False\b|None\b|\d[\w.+-]*\b)")
 _NAME = re.compile(rf"(?<![\w'\"./-])({'|'.join(_NAMES)})(?![\w'\"/=]|\.\w)")
 
@@ -60,6 +63,9 @@ def shell_words(text: str, options: Collection[str] = USUAL) -> str:
     text = _STORE.sub("--store PATH", text) if "store" in options else _STORE_ADVICE.sub("", text)
     if "force" in options:
         text = _REPLACE.sub("--force", text)
+    if "triangle" in options:
+        for ours, theirs in _TRIANGLES:
+            text = text.replace(ours, theirs)
     text = _SETTING.sub(lambda found: _setting(found, options), text)
     return _NAME.sub(lambda found: _option(found[1]) if found[1] in options else found[0], text)
 

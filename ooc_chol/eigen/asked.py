@@ -114,6 +114,11 @@ def passes_of(max_passes: object) -> int:
     return count
 
 
+def grown_note(columns: int, passes: int) -> str:
+    """Sentence on a run with the planned basis, before one with a larger basis."""
+    return f"the planned basis of {columns} vectors had not converged after {passes} passes, which count here; a larger followed"
+
+
 def degree_of(degree: object, which: object, solver: str) -> int | None:
     """The degree of a filter that is asked for; None where the run is to choose.
 

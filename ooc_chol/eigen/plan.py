@@ -84,6 +84,10 @@ class EigshProblem:
         )
 
 
+#: Where eigenvalues are that are wanted of a shift, in words.
+_OF_SIGMA = {"LM": "nearest to", "LA": "at or above", "SA": "at or below"}
+
+
 @dataclass(frozen=True)
 class BlockChoice:
     """A number of columns of a panel that was looked at."""
@@ -131,6 +135,8 @@ class EigshPlan(AbstractPlan):
         Other blocks that were compared; nothing where the user gave the block.
     cluster : MultiplyPlan or None
         Products on the workers of a cluster, where there is one; with a basis on devices that lies there too.
+    sigma : float or None
+        The shift that was asked for, as ``which="SM"`` asks for 0.
     """
 
     call: ClassVar[str] = "eigsh"
@@ -148,6 +154,15 @@ class EigshPlan(AbstractPlan):
     choice: BlockChoice | None = None
     others: tuple[BlockChoice, ...] = ()
     cluster: MultiplyPlan | None = None
+    sigma: float | None = None
+
+    @property
+    def wanted_text(self) -> str:
+        """The pairs that are wanted, in words."""
+        pairs = f"{self.k} eigenpair{'s' * (self.k != 1)}"
+        if self.sigma is None:
+            return f"{pairs} ({self.which})"
+        return f"{pairs} ({_OF_SIGMA[self.which]} sigma = {self.sigma!r})"
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -283,6 +298,8 @@ class EigshPlan(AbstractPlan):
         }
         if self.basis is not None:
             found["memory"] = self.basis.memory()
+        if self.sigma is not None:
+            found["sigma"] = self.sigma
         if self.choice is not None:
             found["choices"] = {str(each.block): each.cost for each in (self.choice, *self.others)}
         return found
@@ -298,9 +315,8 @@ class EigshPlan(AbstractPlan):
     def lines(self) -> Iterator[Line]:
         """The method, blocks, the memory of each device, what moves, and predicted seconds."""
         blocks, problem = self.problem.blocks, self.problem
-        pairs = f"{self.k} eigenpair{'s' * (self.k != 1)} ({self.which})"
         entries = "" if blocks is None else f" with {blocks.n_entries} entries"
-        yield "", f"Plan: {pairs} of a matrix of order {problem.n}{entries} in {problem.precision.value}"
+        yield "", f"Plan: {self.wanted_text} of a matrix of order {problem.n}{entries} in {problem.precision.value}"
         yield "method", self._method_text()
         if problem.why:
             yield "devices", f"{', '.join(self.devices)}, {problem.why}"

@@ -78,6 +78,7 @@ class Request(NamedTuple):
     trace: bool = False  #: Whether a trace is asked for, which is of devices
     factors: bool = False  #: Whether A - sigma I is factored, on the host
     may_invert: bool = False  #: Whether the inverse may take the place of LOBPCG
+    sigma: float | None = None  #: The shift that is asked for
 
 
 def plan_of(posed: Posed, request: Request) -> EigshPlan:
@@ -192,12 +193,14 @@ def _on_host(posed: Posed, problem: EigshProblem, request: Request, method: str,
     if sizes.columns + sizes.block > posed.n:
         return _dense(posed, problem, request)
     capacity, products = sizes.panels + 1, None if method == "lanczos" else exact_products(posed)
-    return EigshPlan(problem, request.k, request.which, method, sizes, capacity, kept_panels(request.k, sizes), products=products)
+    how = request.k, request.which, method, sizes, capacity, kept_panels(request.k, sizes)
+    return EigshPlan(problem, *how, products=products, sigma=request.sigma)
 
 
 def _dense(posed: Posed, problem: EigshProblem, request: Request) -> EigshPlan:
     """All eigenpairs by LAPACK."""
-    return EigshPlan(problem, request.k, request.which, "dense", Sizes(1, posed.n), 0, products=exact_products(posed))
+    how = request.k, request.which, "dense", Sizes(1, posed.n), 0
+    return EigshPlan(problem, *how, products=exact_products(posed), sigma=request.sigma)
 
 
 def exact_products(posed: Posed) -> MultiplyPlan | None:

@@ -345,7 +345,7 @@ def _of_operator(a: LinearOperator, machine: Machine, records: ProductTrace | No
 
     def product(x: NDArray[Any]) -> NDArray[Any]:
         found = plain_array("A @ x", a.matmat(x))
-        if found.dtype.kind == "c":
+        if found.dtype.kind in "cmM":
             _check_real(found.dtype)
         return found
 

@@ -77,7 +77,8 @@ class EigshReport(AbstractPlannedReport):
         The shift whose inverse was taken: the caller's sigma, or one beside it where A has eigenvalues at sigma; None
         where none was.
     notes : tuple of str
-        Sentences on that shift, and on eigenvalues that are sigma to roundoff, such as those of null vectors.
+        Sentences on that shift, on eigenvalues that are sigma to roundoff, such as those of null vectors, and on a first run
+        with the planned basis where that had not converged.
     cluster : ClusterProducts or None
         Products on the workers of a cluster, where there was one.
     """
@@ -191,7 +192,7 @@ class EigshReport(AbstractPlannedReport):
             "why_not": self.why_not,
             "moves": None if moves is None else asdict(moves),
             "checkpoints": self.checkpoints,
-            "sigma": self.sigma,
+            "sigma": self.plan.sigma if self.sigma is None else self.sigma,
             "notes": list(self.notes),
             "cluster": None if self.cluster is None else self.cluster.figures(),
         }
@@ -227,7 +228,7 @@ class EigshReport(AbstractPlannedReport):
 
     def lines(self) -> Iterator[Line]:
         """The method, passes, the check, pairs with their bounds, what moved, and seconds."""
-        pairs = f"{self.k} eigenpair{'s' * (self.k != 1)} ({self.which}) of a matrix of order {self.n} in {self.precision.value}"
+        pairs = f"{self.plan.wanted_text} of a matrix of order {self.n} in {self.precision.value}"
         yield "", f"{pairs}: {self.why_not or 'all have converged'}"
         basis = f"a basis of {self.ncv} vectors"
         chebyshev = f", a Chebyshev filter of degree {self.degree}" if self.degree > 1 else ""

@@ -47,6 +47,8 @@ class SvdsReport(AbstractPlannedReport):
         Passes of an earlier run that this one went on from.
     checkpoints : int
         Checkpoints that were written.
+    notes : tuple of str
+        Sentence on a first run with the planned basis, where that had not converged.
     cluster : ClusterProducts or None
         Products on the workers of a cluster, where there was one.
     """
@@ -65,6 +67,7 @@ class SvdsReport(AbstractPlannedReport):
     bytes: CallBytes
     resumed: int = 0
     checkpoints: int = 0
+    notes: tuple[str, ...] = ()
     cluster: ClusterProducts | None = None
 
     @property
@@ -107,6 +110,7 @@ class SvdsReport(AbstractPlannedReport):
             "missed": self.missed,
             "floor": self.floor,
             "checkpoints": self.checkpoints,
+            "notes": list(self.notes),
             "cluster": None if self.cluster is None else self.cluster.figures(),
         }
 
@@ -124,6 +128,8 @@ class SvdsReport(AbstractPlannedReport):
             yield "method", f"block Lanczos on {self.squared}, blocks of {self.block}, basis of {self.ncv} columns"
         if why := self.plan.why:
             yield "devices", f"{', '.join(self.devices)}, {why}"
+        for note in self.notes:
+            yield "note", note
         yield "passes", f"{self.passes}, {self.restarts} restarts; {self.scans} scans of A or its transpose, residuals included"
         if self.missed:
             yield "check", f"{self.missed} values were missing at first, and have been found"

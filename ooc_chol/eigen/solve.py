@@ -18,7 +18,17 @@ from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.options import checked
 from ooc_chol.calls.progress import OpenReporter, Progress, open_reporter
 from ooc_chol.config import parse_bytes
-from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, solver_of, start_of, wanted_of
+from ooc_chol.eigen.asked import (
+    BLOCKS,
+    Sizes,
+    degree_of,
+    grown_note,
+    passes_of,
+    precision_for,
+    solver_of,
+    start_of,
+    wanted_of,
+)
 from ooc_chol.eigen.checkpoint import KIND, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.elsewhere import AbstractElsewhere
@@ -184,6 +194,7 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
         is_diagonal=is_diagonal,
         factors=solver == "sigma" and call.OPinv is None,
         may_invert=null is not None and is_weak and is_open and wanted.which == "SA" and precision == Precision.DDD,
+        sigma=sigma,
     )
     return _Problem(solver, wanted, request, degree, null, preconditioner, sigma)
 
@@ -249,7 +260,7 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
         packed = time.perf_counter()
         of = _problem(call, problem.posed)
         problem.posed = _placed(call, problem.posed, of.request, problem.csc)
-        plan = plan_of(problem.posed, of.request) if call.plan is None else call.plan
+        plan = plan_of(problem.posed, of.request) if call.plan is None else replace(call.plan, sigma=of.sigma)
         check_plan(plan, problem.posed, of.request, call.devices if call.elsewhere is None else None)
         check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
         problem.keep_blocks(plan, call.host_budget, stack)
@@ -348,14 +359,17 @@ def _solved(
     else:
         solved = _by_lanczos(problem, plan, wanted, asked, of.degree, session, stack)
         if solved.found.is_hopeless and call.method == "auto" and of.request.precision == Precision.DDD:
-            near = solved_from_zero(problem, wanted, asked, stack)
+            near = solved_from_zero(problem, wanted, _left(call, asked, solved), stack)
             if near is not None:
                 near.found.counts.add(solved.found.counts)
                 solved = near._replace(space=solved.space)
-        if solved.found.why_not and plan.is_small:  # a larger basis of wider panels gets further
-            plan, before = plan_of(problem.posed, of.request._replace(is_open=False)), solved.found.counts
-            solved = _by_lanczos(problem, plan, wanted, asked, of.degree, session, stack)
+        left = _left(call, asked, solved)
+        if solved.found.why_not and plan.is_small and left.max_passes > 0:  # a larger basis of wider panels gets further
+            note, before = grown_note(plan.ncv, solved.found.counts.passes), solved.found.counts
+            plan = plan_of(problem.posed, of.request._replace(is_open=False))
+            solved = _by_lanczos(problem, plan, wanted, left, of.degree, session, stack)
             solved.found.counts.add(before)
+            solved = solved._replace(notes=(*solved.notes, note))
     found, vectors = ascending(solved.found, solved.vectors)
     space = solved.space
     report = session.report(solved._replace(found=found), plan, wanted, problem, key)
@@ -363,6 +377,11 @@ def _solved(
         report = replace(report, cluster=call.elsewhere.done())
     records = space.trace if isinstance(space, DeviceSpace) else problem.trace()
     return _checked(found, vectors, wanted, of.request.precision, report, report.traced(records) if records else None)
+
+
+def _left(call: EigshCall, asked: Asked, solved: Solved) -> Asked:
+    """The request to a second run: what is left of the caller's ``max_passes``; the default anew where there are none."""
+    return asked if call.max_passes is None else asked._replace(max_passes=asked.max_passes - solved.found.counts.passes)
 
 
 def _beside_null(call: EigshCall, problem: AbstractProblem, of: _Problem, asked: Asked, stack: ExitStack) -> Solved | None:

@@ -20,7 +20,17 @@ from ooc_chol.calls.options import checked
 from ooc_chol.calls.progress import Progress, open_reporter
 from ooc_chol.calls.report import CallBytes, CallSeconds
 from ooc_chol.config import PAGE_BYTES, whole_number
-from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, MOST_DENSE, Sizes, passes_of, real_number, sizes_of, start_of
+from ooc_chol.eigen.asked import (
+    DEFAULT_TOL,
+    FLOORS,
+    MOST_DENSE,
+    Sizes,
+    grown_note,
+    passes_of,
+    real_number,
+    sizes_of,
+    start_of,
+)
 from ooc_chol.eigen.checkpoint import TRIPLETS, Checkpoint
 from ooc_chol.eigen.elsewhere import AbstractElsewhere
 from ooc_chol.eigen.errors import NoConvergenceError
@@ -155,6 +165,7 @@ class _Run(NamedTuple):
     is_whole: bool = False
     is_lost: bool = False  #: Whether squares lose the small values
     sizes: Sizes | None = None  #: Of the basis where it became larger than planned
+    notes: tuple[str, ...] = ()  #: Sentences on the run with the planned one, before
 
 
 def _asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol: float | None, max_passes: int | None) -> _Asked:
@@ -421,7 +432,8 @@ def _run_of(
             larger = replace(plan, sizes=sizes_of(None, plan.block, asked.k, sides.n))
             again, before = _iterated(sides, asked, larger, start, call.check, session), run
             run = again._replace(passes=again.passes + before.passes, restarts=again.restarts + before.restarts)
-            run = run._replace(missed=again.missed + before.missed, sizes=larger.sizes)
+            notes = (grown_note(plan.ncv, before.passes),)
+            run = run._replace(missed=again.missed + before.missed, sizes=larger.sizes, notes=notes)
     else:
         run = _iterated(sides, asked, plan, start, call.check, session)
     if run.is_lost and call.is_open and call.plan is None and 8 * sides.m * sides.n <= MOST_DENSE:
@@ -525,6 +537,7 @@ def _given_back(
         bytes=packed.moved if packed else CallBytes(),
         resumed=0 if checkpoint is None else checkpoint.resumed,
         checkpoints=0 if checkpoint is None else checkpoint.written,
+        notes=run.notes,
     )
     kept_u = None if which_vectors in ("vh", False) else np.ascontiguousarray(u)
     kept_vt = None if which_vectors in ("u", False) else np.ascontiguousarray(v.T)

@@ -61,7 +61,7 @@ def plain_array(
     MissingValueError
         An entry is masked, or pandas' NA.
     TypeError
-        Complex numbers are given where real ones are needed.
+        Complex numbers, dates or durations are given where real numbers are needed.
 
     Examples
     --------
@@ -82,9 +82,18 @@ def plain_array(
         if not gaps_as_nan:
             raise MissingValueError(name, *gap)
         found = _with_nan(found)
-    if dtype is not None and np.dtype(dtype).kind in "biuf" and np.asarray(found).dtype.kind == "c":
-        raise TypeError(f"{name}: complex numbers are given, but real ones are needed; give their real and imaginary parts apart")
+    if dtype is not None and np.dtype(dtype).kind in "biuf":
+        _check_real(name, np.asarray(found).dtype.kind)
     return np.array(found, dtype=dtype, copy=True if copy else None)
+
+
+def _check_real(name: str, kind: str) -> None:
+    """Refuse entries of a kind that NumPy takes for real numbers, but which are none."""
+    if kind == "c":
+        raise TypeError(f"{name}: complex numbers are given, but real ones are needed; give their real and imaginary parts apart")
+    if kind in "mM":
+        what = "durations" if kind == "m" else "dates"
+        raise TypeError(f"{name}: {what} are given, but numbers are needed; give them as numbers of a unit, such as days")
 
 
 def check_entries(name: str, matrix: Any) -> None:
@@ -153,7 +162,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     OSError
         There is no such file, it is a folder, or it may not be read.
     ValueError
-        The name holds a null character.
+        The name is empty, or holds a null character.
 
     Examples
     --------
@@ -183,7 +192,9 @@ def check_name(path: AnyPath, what: str = "path") -> str:
     """Return the name of a file as text; raise for what no file can be called."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"{what} is a {type(path).__name__}; give the path of a file, as text or a pathlib.Path")
-    if "\0" in (name := os.fsdecode(path)):
+    if not (name := os.fsdecode(path)):
+        raise ValueError(f"{what} is empty; give a name")
+    if "\0" in name:
         raise ValueError(f"{name!r:.80} is no name of a file: it holds a null character")
     return name
 
@@ -262,7 +273,7 @@ def input_bytes(path: AnyPath, most_bytes: int) -> bytes:
     OSError
         It cannot be read.
     ValueError
-        Its name holds a null character.
+        Its name is empty, or holds a null character.
     """
     with input_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -294,7 +305,7 @@ def input_lines(path: AnyPath, most_bytes: int, *, pipes: bool = False) -> Itera
     OSError
         It cannot be read.
     ValueError
-        Its name holds a null character.
+        Its name is empty, or holds a null character.
     """
     with input_file(path, pipes=pipes) as file:
         number = 0

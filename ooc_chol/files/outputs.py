@@ -56,7 +56,8 @@ _PROMISES = frozenset(
         *(".json", ".jsonl", ".toml", ".yaml", ".yml", ".txt", ".log", ".md", ".html", ".py"),
         *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".pdf", ".ps", ".eps"),
         *(".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".7z"),
-        *(".ooc", ".pftrace", ".perfetto-trace"),
+        *(".asc", ".geojson", ".graph", ".edges", ".edgelist", ".el", ".gml", ".graphml", ".gexf", ".net", ".pajek"),
+        *(".ooc", ".oocsr", ".ooceig", ".oocsvd", ".oocimp", ".pftrace", ".perfetto-trace"),
     )
 )
 
@@ -70,7 +71,7 @@ class FileKind:
     name : str
         Words for such a file in a message, after "no", such as ``"factor of ooc_chol"``.
     mark : bytes
-        Bytes with which every such file begins.
+        Bytes with which every such file begins. By default none: then no file is replaced unasked.
     anywhere : bool
         True if the mark is not at the beginning, but anywhere within the first or last 64 KiB.
     endings : tuple of str
@@ -83,7 +84,7 @@ class FileKind:
     """
 
     name: str
-    mark: bytes
+    mark: bytes = b""
     anywhere: bool = False
     endings: tuple[str, ...] = ()
     gzipped: bool = False
@@ -120,7 +121,7 @@ class FileKind:
             Words for a message, such as ``"is no factor of ooc_chol"``; empty where it is one.
         """
         try:
-            return "" if self._is_marked(path) else f"is no {self.name}"
+            return "" if self.mark and self._is_marked(path) else f"is no {self.name}"
         except OSError as error:
             return f"cannot be read ({error.strerror or error}), so that nobody knows whether it is a {self.name}"
         except (ValueError, zlib.error):
@@ -157,7 +158,7 @@ class FileKind:
         if self.endings and ending in _PROMISES and ending not in self.endings:
             may = [*self.endings, *(f"{self.endings[0]}.gz",) * self.gzipped]
             listed = f"{', '.join(may[:-1])} or {may[-1]}" if len(may) > 1 else may[0]
-            may_be = f"give a name that ends in {listed}, or has no ending"
+            may_be = f"give a name that ends in {listed}, or promises no format"
             hint = f"; {self.hint}" if self.hint else ""
             raise ValueError(f"{os.fspath(path)}: a {self.name} is not written as {ending}; {may_be}{hint}")
 
@@ -434,7 +435,7 @@ def why_not_replaced(output: Output, path: str, *, replace: bool) -> str | None:
         return "exists and is no ordinary file"
     if replace:
         return None
-    if output.why or output.kind is None:
+    if output.why or output.kind is None or not output.kind.mark:
         return f"exists already {output.why}".rstrip()
     doubt = output.kind.doubt(path)
     return f"exists already and {doubt}" if doubt else None

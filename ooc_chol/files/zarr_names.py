@@ -42,12 +42,10 @@ def is_zarr(place: Any) -> bool:
 def local_path(place: str | os.PathLike[str]) -> str | None:
     """The absolute path of a name that is local, behind all links; None for a URL of another scheme than ``file``.
 
-    Raises ``ValueError``: a URL of the scheme ``file`` names a machine; or the name is empty.
+    Raises ``ValueError``: a URL of the scheme ``file`` names a machine, or :func:`check_name` refuses the name.
     """
     name = check_name(place)
     if not is_url(name):
-        if not name:
-            raise ValueError("the name of a Zarr group is empty; give a path such as 'L.zarr', or a URL")
         return os.path.realpath(name)
     url = urlsplit(name)
     if url.scheme != "file":

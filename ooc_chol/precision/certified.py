@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import exp, frexp, isfinite, lgamma, log, nan, sqrt
+from math import exp, frexp, isfinite, isnan, lgamma, log, nan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,8 @@ class CertifiedBound:
 
     def __str__(self) -> str:
         if not self.probes:
-            return f"{self.total:.1e} ||A||_F (that of FP64 itself, as a model of rounding errors has it; nothing was measured)"
+            how = "; nothing was measured" if isnan(self.measured) else ""
+            return f"{self.total:.1e} ||A||_F (that of FP64 itself, as a model of rounding errors has it{how})"
         return f"{self.total:.1e} ||A||_F ({self.measured:.1e} as {self.probes} random vectors on either side measure it)"
 
     def holds(self, threshold: float) -> bool:

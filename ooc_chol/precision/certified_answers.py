@@ -63,7 +63,7 @@ class CertifiedValue:
     lower, upper : float
         Where the number of A itself is; infinite where the factor is too far from A to certify anything.
     gap : float
-        Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
+        Bound of ``||inv(L) A inv(L.T) - I||_F``; above 0.5 nothing is certified.
     sufficient_threshold : float or None
         A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
     confidence : float
@@ -101,7 +101,7 @@ class CertifiedValue:
     @property
     def half_width(self) -> float:
         """The most that ``value`` can be off; infinite where nothing is certified."""
-        return max(self.upper - self.value, self.value - self.lower)
+        return max(self.value - self.lower, self.upper - self.value)
 
     def __str__(self) -> str:
         if isfinite(self.half_width):
@@ -154,7 +154,7 @@ class CertifiedSolution:
     half_width : (n,) or (n, m) array
         The most that each entry of ``x`` can be off.
     gap : float
-        Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
+        Bound of ``||inv(L) A inv(L.T) - I||_F``; above 0.5 nothing is certified.
     sufficient_threshold : float or None
         A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
     confidence : float
@@ -413,8 +413,14 @@ def _residual_error(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors
     return of_form, of_solved, by_solve
 
 
-def quadratic_forms(gap: Gap, found: Refined, seconds: float) -> tuple[CertifiedValue, ...]:
-    """``b.T inv(A) b`` of each column."""
+def upwards(x: Vectors, powers: Any) -> Vectors:
+    """``x * 2**powers``, rounded up where that is subnormal or overflows."""
+    found: Vectors = np.ldexp(x, powers)
+    return np.asarray(np.where(np.ldexp(found, -powers) < x, np.nextafter(found, inf), found))
+
+
+def quadratic_forms(gap: Gap, found: Refined, powers: NDArray[np.intc], seconds: float) -> tuple[CertifiedValue, ...]:
+    """``b.T inv(A) b`` of each column of right-hand sides, which ``found`` has without these powers of two."""
     answers = []
     with np.errstate(all="ignore"):
         of_form, of_solved, by_solve = _residual_error(gap, found)
@@ -425,11 +431,12 @@ def quadratic_forms(gap: Gap, found: Refined, seconds: float) -> tuple[Certified
             off = float(of_solved[k]) + float(by_solve[k]) * norm
             rest = 4.0 * FP64.unit_roundoff * (float(np.abs(parts).sum()) + norm**2) + float(of_form[k])
             if not (gap.is_enough and isfinite(value) and isfinite(rest) and isfinite(off) and by_solve[k] < 1.0):
-                answers.append(gap.answer(value, None, seconds))
+                answers.append(gap.answer(float(np.ldexp(value, 2 * powers[k])), None, seconds))
                 continue
             low = first - rest + max(0.0, norm - off) ** 2 / (1.0 + gap.bound)
             high = first + rest + (norm + off) ** 2 / (1.0 - gap.bound)
-            answers.append(gap.answer(value, (low, high), seconds))
+            below, above = upwards(np.array([-low, high]), 2 * powers[k]).tolist()
+            answers.append(gap.answer(float(np.ldexp(value, 2 * powers[k])), (-below, above), seconds))
     return tuple(answers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, final
 
@@ -32,6 +33,9 @@ _GPU_ORDER = 512
 _ROUNDING = 1e-6
 #: Eigenvalues whose difference is so small a share of the largest are one; seed of what its eigenvectors are chosen by.
 _SAME, _SEED = 1e-10, 0
+#: Graphs whose largest weight is within so many powers of two from 1 are taken as they are, weights the sum of two of which is
+#: one of float64, and degrees whose reciprocals are.
+_POWERS, _HUGE, _TINY = 900, 2.0**1022, 1e-290
 #: Columns of an unfolding that are transformed at a time.
 _COLUMNS = 4096
 
@@ -109,6 +113,8 @@ class GraphFourier:
     """
 
     def __init__(self, graph: Any, *, normalized: bool = True, n_components: int | None = None, devices: Devices = None) -> None:
+        if normalized not in (True, False):
+            raise ValueError(f"normalized={normalized!r:.40}: give True or False")
         weights = _adjacency(graph)
         n = weights.shape[0]
         count = n if n_components is None else whole_number(n_components, "n_components")
@@ -253,6 +259,8 @@ def _adjacency(graph: Any) -> csr_array:
     weights.sum_duplicates()
     _check_weights(weights, type(graph).__name__)
     weights.eliminate_zeros()
+    if weights.nnz and weights.data.max() > _HUGE:
+        return (weights / 2 + weights.T / 2).tocsr()
     return (weights + weights.T).tocsr() / 2
 
 
@@ -261,7 +269,7 @@ def _sparse(graph: Any) -> csr_array:
     if graph.ndim != 2 or graph.dtype.kind not in "biuf":
         raise TypeError(f"the graph is an array of {graph.dtype} with {graph.ndim} axes; give a square matrix of real weights")
     check_entries("the graph", graph)
-    return csr_array(graph if issparse(graph) else plain_array("the graph", graph))
+    return csr_array(graph.astype(np.float64) if issparse(graph) else plain_array("the graph", graph, np.float64))
 
 
 def _check_weights(weights: csr_array, name: str) -> None:
@@ -294,6 +302,26 @@ def _component(weights: csr_array, rows: NDArray[np.intp], normalized: bool, cou
     wanted = min(n, count)
     if _is_diagonal(part):
         return _Part(rows[:wanted], np.zeros(wanted), np.eye(wanted))
+    power = math.frexp(float(part.data.max()))[1]
+    if abs(power) > _POWERS:  # sums of weights and reciprocals are numbers of float64
+        part.data = np.ldexp(part.data, -power)
+        found = _component_of(part, rows, normalized, wanted, where)
+        return found if normalized else found._replace(values=_unscaled(found.values, power))
+    return _component_of(part, rows, normalized, wanted, where)
+
+
+def _unscaled(values: NDArray[np.float64], power: int) -> NDArray[np.float64]:
+    """Eigenvalues of weights before they were divided by ``2**power``."""
+    with np.errstate(over="ignore"):
+        found: NDArray[np.float64] = np.ldexp(values, power)
+    if not np.isfinite(found).all():
+        raise ValueError("an eigenvalue of the Laplacian is more than float64 holds: divide all weights by 1e10")
+    return found
+
+
+def _component_of(part: csr_array, rows: NDArray[np.intp], normalized: bool, wanted: int, where: _Where) -> _Part:
+    """The same of a component with edges, by its matrix."""
+    n = len(rows)
     if n > _DENSE_ORDER and wanted < _DENSE_SHARE * n:
         operator = laplacian(part, normalized=normalized)
         try:
@@ -320,7 +348,7 @@ def _chosen(values: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArra
 
 def _spaces(values: NDArray[np.float64]) -> list[NDArray[np.intp]]:
     """Numbers of ascending eigenvalues that are one and the same, for each that is there more than once."""
-    borders = np.flatnonzero(np.diff(values) > _SAME * max(float(np.abs(values).max()), 1e-300)) + 1
+    borders = np.flatnonzero(np.diff(values) > _SAME * float(np.abs(values).max())) + 1
     return [space for space in np.split(np.arange(len(values)), borders) if len(space) > 1]
 
 
@@ -350,7 +378,11 @@ def _dense_laplacian(part: csr_array, normalized: bool) -> NDArray[np.float64]:
     degrees = a.sum(axis=1)
     if normalized:
         scaling = 1 / np.sqrt(degrees)
-        a *= -scaling[:, None] * scaling[None, :]
+        if degrees.min() < _TINY:  # the product of two is more than float64 holds
+            a *= -scaling[:, None]
+            a *= scaling[None, :]
+        else:
+            a *= -scaling[:, None] * scaling[None, :]
         a[np.diag_indices_from(a)] += 1.0
     else:
         np.negative(a, out=a)
@@ -367,7 +399,7 @@ def _merged(parts: list[_Part], n: int, count: int) -> tuple[NDArray[np.float64]
     owners = np.repeat(np.arange(len(parts)), [len(part.values) for part in parts])
     columns = np.concatenate([np.arange(len(part.values)) for part in parts])
     chosen = np.argsort(values, kind="stable")[:count]
-    numbers = np.cumsum(np.diff(values[chosen], prepend=values[chosen[0]]) > _SAME * max(float(np.abs(values).max()), 1e-300))
+    numbers = np.cumsum(np.diff(values[chosen], prepend=values[chosen[0]]) > _SAME * float(np.abs(values).max()))
     frequencies, chosen = values[chosen], chosen[np.lexsort((owners[chosen], numbers))]
     basis = np.zeros((n, len(chosen)))
     for number, part in enumerate(parts):

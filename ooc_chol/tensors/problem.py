@@ -19,6 +19,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
 from ooc_chol.process.team import map_in_threads
 from ooc_chol.sparse.planning import precision_of
+from ooc_chol.sparse.values import MOST_WHOLE
 from ooc_chol.tensors.fourier import GraphFourier, order_of
 from ooc_chol.tensors.share import MaskKind, TensorProblem
 
@@ -29,6 +30,8 @@ _NAMED, _TOLD = 6, 3
 #: A tensor whose largest entry is between 1 / that and that is imputed as it is: fourth powers of its singular values, and of
 #: their roundings, are numbers of float64.
 _SAFE = 2.0**100
+#: A slice whose estimate has a smaller share than the root of that of what it should be is told of.
+_FAINT = 1e-10
 #: A mean that is so many times its standard error is more than chance.
 _CHANCE = 4.0
 
@@ -107,6 +110,8 @@ class Given(NamedTuple):
         unspanned = self.incomplete[~fourier.basis[self.incomplete].any(axis=1)]
         if len(unspanned := np.setdiff1d(unspanned, unreached)):
             yield f"{named('slice', unspanned)}: none of the {fourier.n_components} eigenvectors reaches them (n_components)"
+        if len(faint := np.setdiff1d(self._faint(fourier), np.append(unreached, unspanned))):
+            yield f"{named('slice', faint)}: edges are too weak, or eigenvectors too few, to lead to anything that is observed"
         unseen = [
             f"{what} of {'every slice' if len(slices) == len(self.mask) else named('slice', np.sort(slices))}"
             for what, slices in self._unseen(fourier.labels).items()
@@ -114,6 +119,24 @@ class Given(NamedTuple):
         if unseen:
             rest = ", and others" if len(unseen) > _TOLD else ""
             yield f"{'; '.join(unseen[:_TOLD])}{rest}: no chain of observed entries leads there from any other"
+
+    def _faint(self, fourier: GraphFourier) -> NDArray[np.intp]:
+        """Missing slices of whose eigenvectors those that reach observed ones have next to nothing there."""
+        begun = self.mask.reshape(len(self.mask), -1).any(axis=1)
+        basis, gone = fourier.basis, fourier.basis[~begun]
+        if not len(gone):
+            return np.empty(0, np.intp)
+        # sum over eigenvalues of |P[k, observed]|^2, P their projections: for simple ones of u_k^2 (u, u)
+        shares = np.einsum("i,ij,ij->j", begun.astype(np.float64), basis, basis)
+        for space in fourier.eigenspaces:
+            shares[space] = 0
+        weights = np.einsum("ij,ij,j->i", gone, gone, shares)
+        for space in fourier.eigenspaces:
+            columns = slice(space.start, space.stop)
+            seen, own = basis[begun, columns], gone[:, columns]
+            weights += np.einsum("ij,ij->i", own @ (seen.T @ seen), own)
+        faint: NDArray[np.intp] = np.flatnonzero(~begun)[weights < _FAINT]
+        return faint
 
     def _unseen(self, labels: NDArray[np.int32]) -> dict[str, NDArray[np.intp]]:
         """Parts of slices of which nothing observed in their component of the graph tells, and these slices."""
@@ -130,8 +153,9 @@ class Given(NamedTuple):
 def given_of(X: Any, mask: Any, precision: Precision | str | None, center: Center) -> Given:
     """A tensor and its mask, once all is known to make sense."""
     check_center(center)
-    tensor = real_tensor("X", X)
+    tensor = _floats("X", X)
     observed_where = observed_mask(X) if mask is None else _mask_of(mask, tensor.shape)
+    _check_whole("X", plain_array("X", X, gaps_as_nan=True), observed_where)
     triple = precision_of(precision, Precision.FDF if tensor.dtype == np.float32 else Precision.DDD)
     if not observed_where.any():
         what = "X is NaN" if mask is None else "mask is False"
@@ -152,7 +176,7 @@ def check_center(center: object) -> None:
 
 def problem_of(X: Any, mask: Any, graph: Any, precision: Precision | str | None, svt: Svt) -> TensorProblem:
     """The problem of a tensor, or of its shape alone; no entry is looked at but for NaN where there is no mask."""
-    tensor = None if isinstance(X, Sequence) and not isinstance(X, str | bytes) and len(np.shape(X)) <= 1 else real_tensor("X", X)
+    tensor = None if isinstance(X, Sequence) and not isinstance(X, str | bytes) and len(np.shape(X)) <= 1 else _floats("X", X)
     shape = _shape_of(X) if tensor is None else tensor.shape
     kind: MaskKind
     if isinstance(mask, str):
@@ -195,11 +219,59 @@ def _count(name: str, value: Any, most: int | None = None) -> int:
 
 
 def real_tensor(name: str, given: Any) -> NDArray[Any]:
-    """An array of float32 or float64 with three axes, none of which is empty; whole numbers become float64."""
+    """An array of float32 or float64 with three axes, as :func:`~ooc_chol.impute` takes it.
+
+    Parameters
+    ----------
+    name : str
+        Name at the caller's.
+    given : (N, m, n) array_like
+        float32, float64, or whole numbers, which become float64; none of the axes is empty.
+
+    Returns
+    -------
+    (N, m, n) array
+        Array in the byte order of the machine, NaN where entries are masked.
+
+    Raises
+    ------
+    ValueError
+        It has not three axes, or a whole number beyond 2^53, which float64 would round.
+    TypeError
+        It holds other numbers.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> oc.toolbox.real_tensor("X", [[[1, 2]]]).dtype.name
+    'float64'
+    """
+    tensor = plain_array(name, given, gaps_as_nan=True)
+    _check_whole(name, tensor, np.ones(tensor.shape[:1], np.bool_))
+    return _floats(name, tensor)
+
+
+def _check_whole(name: str, tensor: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+    """Refuse whole numbers that float64 would round, where ``mask``."""
+    if tensor.dtype.kind not in "iu" or not tensor.size or max(int(tensor.max()), -int(tensor.min())) <= MOST_WHOLE:
+        return
+    beyond = (tensor > MOST_WHOLE) | (tensor < -MOST_WHOLE)
+    beyond &= mask.reshape(*mask.shape, *(1,) * (tensor.ndim - mask.ndim))
+    if beyond.any():
+        place = tuple(map(int, np.argwhere(beyond)[0]))
+        problem = f"{name}[{', '.join(map(str, place))}] is {tensor[place]}, a whole number beyond 2^53"
+        raise ValueError(f"{problem}, which float64 does not hold exactly; take a constant off, or give {name} as float64")
+
+
+def _floats(name: str, given: Any) -> NDArray[Any]:
+    """The same, but that numbers are not looked at."""
     tensor = plain_array(name, given, gaps_as_nan=True)
     if tensor.dtype.kind in "iu":
         check_room(8 * tensor.size, f"{name} in float64", f"give float32, such as {name}.astype(numpy.float32)")
         tensor = tensor.astype(np.float64)
+    if not tensor.dtype.isnative:
+        check_room(tensor.nbytes, f"{name} in the byte order of this machine", "give it so")
+        tensor = tensor.astype(tensor.dtype.newbyteorder("="))
     if tensor.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} holds {tensor.dtype}; give float32 or float64, such as {name}.astype(numpy.float32)")
     if tensor.ndim != 3 or not tensor.size:

@@ -160,7 +160,7 @@ def _call_table(path: Path) -> None:
 
 
 def _paper_table(path: Path) -> None:
-    documented("mxp", path.parent)
+    documented("likelihoods", path.parent)
 
 
 def _writes(content: bytes) -> Callable[[Path], None]:
@@ -188,7 +188,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("words", "words.txt", _writes(b"16 GiB"), _read_words, (*BLIND, *TEXT), attacks.of_words,
                opens=False),
         Reader("calls", "h200-cupy.json", _copies("wall/h200-cupy.json"), _call_table, json, attacks.of_json),
-        Reader("paper", "host-mixed-8192.json", _copies("paper/host-mixed-8192.json"), _paper_table, json, attacks.of_json),
+        Reader("paper", "host-kl-8192.json", _copies("paper/host-kl-8192.json"), _paper_table, json, attacks.of_json),
         *(Reader(*one) for one in tables.readers(json_changed, json_lines_changed)),
     )  # fmt: skip
 

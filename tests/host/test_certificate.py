@@ -118,6 +118,19 @@ def test_what_not_even_fp64_is_certified_for_is_an_error_before_anything_runs(fp
     assert (str(again), again.bound, again.threshold) == (str(caught.value), caught.value.bound, 1e-16)
 
 
+@pytest.mark.parametrize("tile_size", [None, 20])
+def test_a_threshold_that_is_missed_meets_the_bound_of_one_that_is_kept(tile_size):
+    a = FAMILIES["random"](60)
+    with oc.cholesky(a, 1e-14, tile_size=tile_size, devices="host:0") as factor:
+        kept = factor.report.certified_bound
+    with pytest.raises(oc.errors.PrecisionError, match=f"at most {kept.total:.2g}") as caught:
+        oc.cholesky(a, kept.total / 2, tile_size=tile_size, devices="host:0")
+    assert caught.value.bound == kept.total
+    with oc.cholesky(a, kept.total / 2, tile_size=tile_size, devices="host:0", strict=False) as factor:
+        found = factor.report.certified_bound
+    assert found.total == kept.total and found.measured <= kept.total and "nothing was measured" not in str(found)
+
+
 def test_the_bound_is_a_number_and_the_same_at_each_call():
     first, second = (
         oc.cholesky(brownian(200), precision_threshold=1e-4, tile_size=32, devices="host:0").report for _ in range(2)

@@ -73,6 +73,29 @@ def test_units_of_rows_change_nothing(threshold, scaling):
         assert check(a, factor, rng).logdet.gap < 0.2
 
 
+@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-170, 1e-158, 1e153, 1e160, 1e300])
+@pytest.mark.parametrize("threshold", [None, 1e-3])
+def test_the_size_of_right_hand_sides_changes_nothing(threshold, scale):
+    """Their squares, which no sum can hold, are those of columns of size 1; ends of what is subnormal are rounded outwards."""
+    a, power = matern(60, 0.5, 0.1, 0.01), round(np.log2(scale))
+    b = np.random.default_rng(5).integers(-8, 9, (60, 3)).astype(float)  # a few digits, so that subnormal ones have all
+    with oc.cholesky(a, threshold, tile_size=16, objective="bytes", **OPTIONS) as factor:
+        usual, found = factor.certify(b), factor.certify(np.ldexp(b, power))
+        assert usual.solution is not None and found.solution is not None
+        exact, ulp = np.ldexp(usual.solution.x, power), 5e-324
+        assert np.array_equal(found.solution.x, exact)
+        assert (found.solution.half_width >= np.ldexp(usual.solution.half_width, power)).all()
+        assert (found.solution.half_width <= np.ldexp(usual.solution.half_width, power) * (1 + 1e-12) + 2 * ulp).all()
+        assert (np.asarray(found.solution.error) >= np.ldexp(usual.solution.error, power)).all()
+        for one, other in zip(usual.quadratic, found.quadratic, strict=True):
+            with np.errstate(over="ignore"):
+                lower, upper = np.ldexp([one.lower, one.upper], 2 * power)
+            assert other.lower <= min(lower, np.finfo(float).max) and other.upper >= upper
+            assert other.lower >= min(lower, np.finfo(float).max) * (1 - 1e-12) - ulp and other.upper <= upper * (1 + 1e-12) + ulp
+        refined = factor.solve(np.ldexp(b, power), refine=True)
+        assert np.array_equal(refined, np.ldexp(factor.solve(b, refine=True), power))
+
+
 @pytest.mark.parametrize("threshold", [1e-1, 1e-2, 1e-3, 1e-5])
 def test_the_error_is_of_the_size_of_the_interval(threshold):
     """An interval that always held the truth could be infinite; these are not, and narrower than what is uncorrected is off."""
@@ -216,9 +239,10 @@ def test_no_more_intervals_miss_than_their_confidence_allows(monkeypatch):
     assert misses <= 200 * (1.0 - confidence) and 0.0 < max(widths) < usual
 
 
-@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan"), "x", None, 1j])
 def test_a_confidence_that_is_no_probability_is_refused(confidence):
-    with oc.cholesky(np.eye(3), devices="host:0") as factor, pytest.raises(ValueError, match="confidence is"):
+    error = ValueError if isinstance(confidence, float) else TypeError
+    with oc.cholesky(np.eye(3), devices="host:0") as factor, pytest.raises(error, match="confidence is"):
         factor.certify(confidence=confidence)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,6 +157,8 @@ def test_a_finished_factor_of_the_same_call_is_given_at_once(tmp_path):
     with oc.cholesky(A, checkpoint=path, progress=lambda *now: seen.append(now), **PLAIN) as factor:
         assert factor.report.resumed == factor.report.plan.grid.n_tiles
         assert "tiles were in the checkpoint; 0 were computed" in str(factor.report)
+        for page in (str(factor.report), str(factor.report.plan)):
+            assert "bounds     nothing is left to do\n" in page and not re.search(r"^ +\w+ *$", page, re.MULTILINE), page
         assert bits(factor) == right
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 

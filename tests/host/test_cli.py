@@ -80,9 +80,19 @@ def test_help_is_a_command(capsys, words):
     assert asked == by_option and asked[0] == 0 and "usage: ooc-chol" in asked[1]
 
 
-def test_help_of_no_command_is_refused(capsys):
-    status, _, said = run(capsys, "help", "plann")
-    assert status == 2 and "did you mean plan?" in said
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("plann",), "did you mean plan?"),
+        (("geostat", "fitt"), "did you mean fit?"),
+        (("plan", "extra"), "ooc-chol plan: error: there is no command 'extra' within it"),
+        (("plan", "--json", "--quiet"), "--json"),
+        (("geostat", "fit", "extra", "words"), "ooc-chol geostat fit: error: there is no command 'extra' within it"),
+    ],
+)
+def test_help_of_no_command_is_refused(capsys, words, message):
+    status, told, said = run(capsys, "help", *words)
+    assert status == 2 and message in said and not told
 
 
 @pytest.mark.parametrize(

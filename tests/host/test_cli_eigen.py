@@ -53,7 +53,7 @@ def test_eigsh_writes_what_it_prints(capsys, folder):
         assert written["eigenvalues"].tolist() == answer["eigenvalues"]
         assert written["eigenvectors"].shape == (512, 4)
     assert run(capsys, *words)[0] == 0  # a file of ours may be replaced
-    np.savez("pairs.npz", other=np.ones(3))
+    np.savez("pairs.npz", eigenvalues=np.ones(3))
     assert run(capsys, *words)[0] == 2
     assert run(capsys, *words, "--force")[0] == 0
 
@@ -80,6 +80,16 @@ def test_eigsh_takes_its_options(capsys, folder):
     with oc.block_csr("graph.oocsr") as packed:
         dense = oc.multiply(oc.laplacian(packed, normalized=True), np.eye(512), devices="host:0")
     np.testing.assert_allclose(values, np.linalg.eigvalsh(dense)[-3:], atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [((), {}), (("--degree", "auto"), {"degree": None}), (("--degree", 4), {"degree": 4})]
+)
+def test_a_degree_may_be_left_to_the_run(capsys, folder, monkeypatch, words, expected):
+    asked, plan = {}, oc.plan_eigsh
+    monkeypatch.setattr(oc, "plan_eigsh", lambda a, k, **options: asked.update(options) or plan(a, k, **options))
+    assert run(capsys, "eigsh", "graph.oocsr", "--which", "SA", "--plan", *words)[0] == 0
+    assert {name: asked[name] for name in asked if name == "degree"} == expected
 
 
 def test_eigsh_plans(capsys, folder):

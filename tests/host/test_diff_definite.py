@@ -165,6 +165,17 @@ def test_a_singular_matrix_is_refused_though_rounding_leaves_a_positive_pivot(si
         diff.logdet(*half)
 
 
+@pytest.mark.parametrize("operation", [diff.logdet, diff.selected_inverse])
+def test_values_next_to_the_largest_number_are_computed_with(operation: Any) -> None:
+    pattern, values = entries(csr_array([[4.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 3.9]]))
+    found, alone = operation(pattern, values * 2.0**1021), operation(pattern, values)
+    expected = alone + 3 * 1021 * np.log(2) if operation is diff.logdet else alone * 2.0**-1021
+    assert np.allclose(found, expected, rtol=1e-14, atol=0)
+    values[1] = -values[1]
+    with pytest.raises(ValueError, match=r"A\[0, 1\] and A\[1, 0\] differ by inf"):
+        operation(pattern, np.where(abs(values) == 1, values, values / 4) * 2.0**1023)
+
+
 def test_what_is_no_symmetric_matrix_of_numbers_is_refused() -> None:
     a = (poisson(3) + eye_array(9)).tolil()
     good = entries(csr_array(a))

@@ -194,6 +194,20 @@ def test_vmap_is_a_loop_and_differentiates(sparse, name, mapped):
     assert twice.shape == (2, 3, 6) and close(twice[0], np.stack(alone))
 
 
+@pytest.mark.parametrize("batch", [(2, 3), (0, 3), (2, 0)])
+@pytest.mark.parametrize("n", [0, 2])
+def test_vmap_within_vmap_of_arrays_without_numbers(sparse, n, batch):
+    import jax
+    import jax.numpy as jnp
+
+    def function(v, x):
+        A = sparse.CSR(v, Pattern(np.arange(n + 1), np.arange(n), (n, n)))
+        return sparse.logdet(A), sparse.solve(A, x), A @ x, (A @ A).values
+
+    found = jax.vmap(jax.vmap(function))(jnp.ones((*batch, n)), jnp.ones((*batch, n, 0)))
+    assert [each.shape for each in found] == [batch, (*batch, n, 0), (*batch, n, 0), (*batch, n)]
+
+
 @pytest.mark.parametrize("name", ["logdet", "selected_inverse", "cholesky", "sample"])
 def test_vmap_over_values_of_positive_definite_matrices(sparse, name):
     import jax

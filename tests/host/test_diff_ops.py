@@ -257,7 +257,7 @@ def test_merged_values_are_differentiated_as_sums():
     assert tape.backward([(values, np.array([10.0, 20.0, 30.0]))], [variable])[0].tolist() == [20.0, 10.0, 20.0, 20.0, 30.0, 30.0]
 
 
-@pytest.mark.parametrize(
+every_call = pytest.mark.parametrize(
     "call",
     [
         lambda p, v, w: oc.diff.diagonal(p, w),
@@ -269,14 +269,39 @@ def test_merged_values_are_differentiated_as_sums():
         lambda p, v, w: oc.diff.spgemm(p, v, p, w),
         lambda p, v, w: oc.diff.add(p, v, p, w),
         lambda p, v, w: oc.diff.scale(p, w, rows=np.ones(p.n_rows)),
+        lambda p, v, w: oc.diff.scale(p, w, columns=np.ones(p.n_columns)),
+        lambda p, v, w: oc.diff.scale(p, w),
+        lambda p, v, w: Pattern.canonical(p.indptr, p.indices, p.shape).values(w),
     ],
 )
+
+
+@every_call
 @pytest.mark.parametrize("count", [1, 4, 50])
 def test_values_of_another_length_are_refused(call, count):
     p, v = Pattern.of(random_matrix((4, 4), 0.6, 1))
     assert p.nnz not in (1, 4, 50)
     with pytest.raises(ValueError, match=r"10 (entries|places)"):
         call(p, v, np.ones(count))
+
+
+@every_call
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (lambda v: np.ma.masked_array(v, v == v[1]), oc.errors.MissingValueError),
+        (lambda v: v.tolist(), TypeError),
+        (lambda v: "abc", TypeError),
+        (lambda v: None, TypeError),
+        (lambda v: v.astype(int), TypeError),
+        (lambda v: v.astype(complex), TypeError),
+    ],
+    ids=["masked", "list", "str", "None", "int", "complex"],
+)
+def test_values_that_are_no_array_of_floats_are_refused(call, kind, error):
+    p, v = Pattern.of(random_matrix((4, 4), 0.6, 1))
+    with pytest.raises(error, match=r"give (an array|both in one type)|only real floating-point|is masked"):
+        call(p, v, kind(v))
 
 
 def test_two_types_are_refused_and_factors_change_none():

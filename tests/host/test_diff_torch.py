@@ -274,7 +274,12 @@ def test_vmap_over_values_goes_one_after_the_other(sparse, torch, name):
     pattern = pattern_of("full")
     values = tensor((4, pattern.nnz)).detach()
     function = lambda v: ONE_MATRIX[name](sparse, sparse.CSR(v, pattern))  # noqa: E731
-    assert torch.equal(torch.func.vmap(function)(values), torch.stack([function(v) for v in values]))
+    every = torch.func.vmap(function)
+    alone = torch.stack([function(v) for v in values])
+    assert torch.equal(every(values), alone)
+    none = values[:0].requires_grad_()
+    assert every(none).shape == alone[:0].shape
+    assert torch.autograd.grad(every(none).sum(), none)[0].shape == none.shape
 
 
 # precision

@@ -80,6 +80,29 @@ def test_vmap_over_values_is_a_loop_and_differentiates(sparse, torch):
         assert torch.equal(found, torch.stack([of(v, each) for v, each in zip(every, z, strict=True)]))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda sparse, a: sparse.logdet(a),
+        lambda sparse, a: sparse.selected_inverse(a).values,
+        lambda sparse, a: sparse.cholesky(a)[0].values,
+        lambda sparse, a: sparse.sample(a, a.row_sums()),
+        lambda sparse, a: sparse.solve(a, a.to_dense()),
+        lambda sparse, a: sparse.triangular_solve(a.tril(), a.row_sums()),
+        lambda sparse, a: sparse.eigsh(a, k=2),
+        lambda sparse, a: (a @ a).values,
+    ],
+    ids=["logdet", "selected inverse", "cholesky", "sample", "solve", "triangular", "eigsh", "product"],
+)
+def test_vmap_over_no_values_gives_nothing_and_differentiates(sparse, torch, function):
+    pattern, values = definite(3)
+    of = lambda v: function(sparse, sparse.CSR(v, pattern))  # noqa: E731
+    none = torch.zeros((0, pattern.nnz), dtype=torch.float64, requires_grad=True)
+    found = torch.func.vmap(of)(none)
+    assert found.shape == (0, *of(torch.from_numpy(values)).shape)
+    assert torch.autograd.grad(found.sum(), none)[0].shape == none.shape
+
+
 def test_the_gradient_in_a_parameter_of_a_field_is_that_of_its_dense_likelihood(sparse, torch):
     grid = sparse.CSR.of(poisson(12))
     eye = sparse.CSR.of(scipy.sparse.eye_array(144))

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, aslinearope
 
 import ooc_chol as oc
 from tests.host.eigen_matrices import BLOCKS, adjacency, check_pairs, eight_components, most_wanted, with_spectrum
-from tests.inside.eigen import lanczos
+from tests.inside.eigen import asked, lanczos, svds
 from tests.products import share_of_examples, thorough
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "no_lapack", "one_blas_thread")]
@@ -240,6 +240,34 @@ def test_an_error_holds_what_has_converged():
     residual = np.linalg.norm(a @ error.eigenvectors - error.eigenvectors * error.eigenvalues, axis=0)
     assert residual.max() <= 1e-10 * 50
     assert error.worst > 1e-10 and "larger ncv" in str(error)
+
+
+def path_of_600():
+    return scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(600, 600)).tocsr()
+
+
+@pytest.mark.parametrize(
+    ("call", "passes"),
+    [
+        (lambda a: oc.eigsh(a, 3, which="LA", tol=1e-3, **HOST), (asked, "_DEFAULT_PASSES", 150)),
+        (lambda a: oc.svds(a, 3, tol=1e-3, **HOST), (svds, "_BRIEFLY", 30)),
+    ],
+    ids=["eigsh", "svds"],
+)
+def test_a_report_says_that_a_run_with_a_larger_basis_followed(monkeypatch, call, passes):
+    monkeypatch.setattr(*passes)
+    report = call(path_of_600()).report
+    (note,) = report.notes
+    assert f"basis of 52 vectors had not converged after {passes[-1]} passes" in note and note in str(report)
+    assert report.to_dict()["notes"] == [note] and report.ncv > 52 and report.passes > passes[-1]
+
+
+def test_no_larger_basis_begins_where_the_passes_that_were_asked_for_are_used_up():
+    a, seen = path_of_600(), []
+    plan = oc.plan_eigsh(a, 3, which="LA", **HOST)
+    with pytest.raises(oc.errors.NoConvergenceError, match="max_passes=90 is used up"):
+        oc.eigsh(a, 3, which="LA", plan=plan, max_passes=90, progress=lambda done, *_: seen.append(done))
+    assert plan.is_small and seen == sorted(set(seen)) and seen[-1] <= 90
 
 
 @pytest.mark.parametrize("options", [{}, {"method": "lobpcg", "which": "LA"}, {"v0": np.arange(1.0, 257.0)}])

@@ -27,7 +27,7 @@ from tests.builders import device_solver
 from tests.host.device_solves import SHAPES, budget_for, stored
 from tests.host.matrices import FAMILIES
 from tests.host.stored_factors import STORES, factor_in, lapack_factor, random_spd
-from tests.inside.dense import load, one_norm_estimate
+from tests.inside.dense import conditioning, load, one_norm_estimate
 from tests.tolerances import product_bound
 
 every_store = pytest.mark.parametrize("kind", STORES)
@@ -88,6 +88,12 @@ def test_shapes_are_those_of_a_matrix(factor: CholeskyFactor, l_dense: NDArray[n
         assert (np.shape(each), np.ndim(each), np.size(each), np.size(each, 1)) == ((50, 50), 2, 2500, 50)
         assert bool(each)
         assert np.array_equal(np.diag(each), l_dense.diagonal()) and np.array_equal(np.diagonal(each), l_dense.diagonal())
+        for same in (np.diag(each, 0), np.diag(each, k=0), np.diagonal(each, 0, 1, 0), np.diagonal(each, offset=0)):
+            assert np.array_equal(same, l_dense.diagonal())
+        for other in (lambda a: np.diag(a, 1), lambda a: np.diag(a, k=-1), lambda a: np.diagonal(a, offset=1)):
+            with pytest.raises(TypeError, match="the main diagonal alone"):
+                other(each)
+    assert np.transpose(factor, (0, 1)) is factor and np.array_equal(np.asarray(np.transpose(factor, (1, 0))), l_dense.T)
     assert factor.T.T is factor and isinstance(factor.T, tb.TransposedFactor) and np.transpose(factor.T) is factor
     assert np.array_equal(np.asarray(factor.T), l_dense.T) and np.array_equal(np.asarray(factor.mT), l_dense.T)
     assert repr(factor.T) == f"{factor!r}.T"
@@ -339,6 +345,35 @@ def test_solves_with_ill_conditioned_matrices_warn_once(options: dict[str, Any],
     assert 1e-4 < np.linalg.norm(found - x) / np.linalg.norm(x) < 0.1  # as it says
 
 
+@pytest.mark.parametrize(
+    "a",
+    [
+        pytest.param(np.exp(-(np.subtract.outer(np.arange(14), np.arange(14)) ** 2) / 54.0), id="Gaussian covariance"),
+        pytest.param(np.exp(-(np.subtract.outer(np.arange(20), np.arange(20)) ** 2) / 29.0), id="of a shorter range"),
+        pytest.param(scipy.linalg.hilbert(12), id="Hilbert"),
+        pytest.param(scipy.linalg.pascal(20).astype(float), id="Pascal"),
+        pytest.param((v := np.vander(np.linspace(0, 1, 30), 12)).T @ v, id="normal equations of a polynomial"),
+    ],
+)
+def test_matrices_whose_pivots_are_far_larger_than_their_least_eigenvalue_warn(a: NDArray[np.float64]) -> None:
+    pivots = np.diag(np.linalg.cholesky(a)) ** 2 / np.diag(a)
+    assert pivots.min() > 1e2 * np.linalg.eigvalsh(a / np.sqrt(np.outer(np.diag(a), np.diag(a))))[0]
+    with pytest.warns(scipy.linalg.LinAlgWarning, match="digits? of a solution"):
+        oc.solve(a, a @ np.ones(len(a)))
+
+
+def test_of_large_orders_only_suspect_ones_take_further_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditioning, "_ALWAYS_LOOKED_AT", 0)
+    with oc.cholesky(smooth(300, 1e-2)) as factor:
+        factor.solve(np.ones(300))
+        assert "condition" not in factor.report.passes.totals
+    for nugget in (1e-8, 1e-11):
+        with oc.cholesky(smooth(300, nugget)) as factor, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            factor.solve(np.ones(300))
+            assert "condition" in factor.report.passes.totals
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e150, 1e-150])
 def test_what_is_well_conditioned_in_its_own_units_does_not_warn(scale: float) -> None:
     a = smooth(300, 1e-8)
@@ -359,6 +394,42 @@ def test_half_solves_refinement_and_loaded_factors_do_not_warn(tmp_path: Path) -
             loaded.solve(np.ones(300))
         with warnings.catch_warnings(), pytest.warns(scipy.linalg.LinAlgWarning):
             factor.solve(np.ones((300, 2)))
+
+
+# which triangle of A counts
+
+
+@pytest.mark.parametrize("passed_on", ["as it is", "pickled", "updated", "copied"])
+def test_factors_that_come_of_another_read_its_triangle(passed_on: str, tmp_path: Path) -> None:
+    a, b = random_spd(40, seed=1), np.ones(40)
+    a += passed_on == "updated"
+    with oc.cholesky(np.triu(a - (passed_on == "updated")), lower=False, store=tmp_path / "L", devices="host:0") as factor:
+        made = {
+            "as it is": lambda: factor,
+            "pickled": lambda: pickle.loads(pickle.dumps(factor)),
+            "updated": lambda: factor.update(b),
+            "copied": lambda: copy.copy(factor),
+        }[passed_on]()
+        with made:
+            np.testing.assert_allclose(made.solve(b, refine=True, a=np.triu(a)), np.linalg.solve(a, b), rtol=1e-10)
+            assert made.residual(np.triu(a)).max_scaled_over_sqrt_n < 10
+
+
+def test_a_loaded_factor_warns_where_only_one_triangle_may_count(tmp_path: Path) -> None:
+    a, b = random_spd(40, seed=1), np.ones(40)
+    oc.cholesky(np.triu(a), lower=False, store=tmp_path / "L", devices="host:0").close()
+    with oc.load(tmp_path / "L") as factor:
+        assert factor.residual(a).max_scaled_over_sqrt_n < 10  # warnings are errors here
+        calls: list[Callable[[Any], object]] = [
+            factor.residual,
+            lambda given: factor.solve(b, refine=True, a=given),
+            lambda given: factor.certify(b, a=given),
+        ]
+        for call in calls:
+            for given in (np.triu(a), np.tril(a)):
+                with pytest.warns(oc.errors.AsymmetryWarning, match="Give the transpose") as caught:
+                    call(given)
+                assert [warning.filename for warning in caught] == [__file__]
 
 
 # life

@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 
+import h5py
 import numpy as np
 import pandas
 import pytest
@@ -153,11 +154,15 @@ REFUSED = {
     "a list with None": ([[1.0, 0.0], [None, 1.0]], oc.errors.NonFiniteError, r"A\[1, 0\] .* is the NoneType None"),
     "an object that is text": (with_object("1.0"), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the str '1\.0', no real number"),
     "an object that is complex": (with_object(1j), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the complex 1j"),
-    "an object beyond float64": (with_object(10**400), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the int 1000"),
+    "an object beyond float64": (
+        with_object(10**400),
+        oc.errors.NonFiniteError,
+        r"A\[7, 3\] .* is about 2\*\*1328, beyond float64",
+    ),
     "a long double beyond float64": (
         spoiled(np.longdouble("1e4000"), 7, 3, A.astype(np.longdouble)),
         oc.errors.NonFiniteError,
-        r"7, 3",
+        r"A\[7, 3\] .* is 1e\+4000, beyond float64 \(scale A\)",
     ),
     "a table with a gap": (
         pandas.DataFrame(A.astype(int)).convert_dtypes().mask(A == 120.0),
@@ -190,8 +195,10 @@ REFUSED = {
     "a Series": (pandas.Series([1.0]), ValueError, r"shape \(1,\)"),
     "rectangular": (np.ones((2, 3)), ValueError, r"shape \(2, 3\)"),
     "four dimensions": (np.ones((2, 2, 3, 3)), ValueError, r"shape \(2, 2, 3, 3\)"),
-    "csr": (scipy.sparse.csr_array(A), TypeError, r"of a sparse matrix A\.toarray\(\)"),
-    "coo": (scipy.sparse.coo_array(A), TypeError, "coo"),
+    **{
+        kind: (getattr(scipy.sparse, kind)(np.eye(3)), TypeError, rf"scipy\.sparse\.{kind}, .* pass A\.toarray\(\)")
+        for kind in ("csr_array", "csc_matrix", "coo_array", "coo_matrix", "bsr_array", "lil_array", "dok_matrix", "dia_array")
+    },
     "a linear operator": (aslinearoperator(A), TypeError, "LinearOperator"),
     "None": (None, TypeError, "NoneType"),
     "a dict": ({}, TypeError, "dict"),
@@ -207,6 +214,103 @@ def test_what_is_refused_says_what_to_do(form, options):
     with pytest.raises(error, match=text) as caught:
         oc.cholesky(a, devices="host:0", lower=True, **options)
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        ([np.eye(2), np.eye(3)], "a list that is no batch .*inhomogeneous.*; give square matrices of one order"),
+        ((np.eye(2), 5.0), "a tuple that is no batch .*; give square matrices of one order"),
+        ([scipy.sparse.eye_array(2)] * 2, r"a list that is no batch, but of shape \(2,\); give square matrices of one order"),
+    ],
+    ids=["two orders", "a number", "sparse"],
+)
+def test_a_list_that_is_no_batch_says_so(batch, text):
+    with pytest.raises(ValueError, match=text):
+        oc.cholesky(batch)
+
+
+@pytest.mark.parametrize("door", [oc.plan, lambda a: oc.solve(a, np.ones(3))], ids=["plan", "solve"])
+def test_doors_for_one_matrix_say_that_cholesky_takes_batches(door):
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 3\), .*cholesky takes a batch \(b, n, n\).* all else one matrix"):
+        door(np.stack([np.eye(3)] * 2))
+
+
+@pytest.mark.parametrize("door", [oc.cholesky, oc.plan, oc.logdet], ids=lambda door: door.__name__)
+def test_a_data_set_whose_file_is_closed_is_told_as_such(door, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        a = file.create_dataset("a", data=A)
+    with pytest.raises(ValueError, match="A is a closed h5py"):
+        door(a)
+
+
+LARGE, SMALL = np.longdouble("1e4000"), np.longdouble("1e-4000")
+#: Numbers beyond the type of L, and small ones on the diagonal that are zero in it: A's type, the number, L's type, and words.
+BEYOND = {
+    "float32": (
+        float,
+        1e300,
+        1e-50,
+        "float32",
+        r"(1e\+300, beyond|1e-50, which is 0 in) float32 \(leave dtype out, or scale A\)",
+    ),
+    "objects": (object, 1e300, 1e-50, "float32", r"(1e\+300, beyond|1e-50, which is 0 in) float32 \(leave dtype out"),
+    "complex64": (complex, 1e300j, 1e-50, "complex64", r"(0\+1e\+300j, beyond|1e-50\+0j, which is 0 in) complex64"),
+    "long double": (np.longdouble, LARGE, SMALL, None, r"(1e\+4000, beyond|1e-4000, which is 0 in) float64 \(scale A\)"),
+    "long double, float32": (
+        np.longdouble,
+        LARGE,
+        SMALL,
+        "float32",
+        r"(1e\+4000, beyond|1e-4000, which is 0 in) float32 \(scale A\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"tile_size": 16}], ids=str)
+@pytest.mark.parametrize("source", ["array", "upper", "file", "slices", "function"])
+@pytest.mark.parametrize("case", BEYOND)
+def test_numbers_that_the_type_of_l_does_not_hold_are_told_as_such(case, source, options, tmp_path):
+    kind, large, small, dtype, text = BEYOND[case]
+    if (source, kind) in [("file", object), ("function", object), ("function", np.longdouble), ("upper", complex)]:
+        return  # which are refused for their types
+    for value, row, col, error in ((large, 7, 3, oc.errors.NonFiniteError), (small, 7, 7, oc.NotPositiveDefiniteError)):
+        a = spoiled(value, row, col, np.eye(40, dtype=kind))
+        given = {
+            "array": lambda a=a: a,
+            "upper": lambda a=a: a.T,
+            "file": lambda a=a: saved(tmp_path, a),
+            "slices": lambda a=a: np.ma.masked_array(a),
+            "function": lambda a=a: oc.from_function(
+                40, lambda rows, cols, out, _: np.copyto(out, a[rows.start : rows.stop, cols.start : cols.stop]), dtype=kind
+            ),
+        }[source]()
+        place = f"{col}, {row}" if source == "upper" else f"{row}, {col}"
+        with pytest.raises(error, match=rf"A\[{place}\].* is {text}"):
+            oc.cholesky(given, devices="host:0", lower=source != "upper", dtype=dtype, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (LARGE, oc.errors.NonFiniteError, r"A\[1, 2, 2\] is 1e\+4000, beyond float64"),
+        (SMALL, oc.NotPositiveDefiniteError, r"A\[1, 2, 2\] is 1e-4000, which is 0 in float64"),
+        (10**400, oc.errors.NonFiniteError, r"A\[1, 2, 2\] is about 2\*\*1328, beyond float64"),
+        (1j, oc.errors.NonFiniteError, r"A\[1, 2, 2\] is the complex 1j, no real number"),
+    ],
+    ids=str,
+)
+def test_an_entry_of_a_batch_that_float64_does_not_hold_is_told_as_such(value, error, text):
+    batch = np.stack([np.eye(3)] * 2).astype(type(value) if isinstance(value, np.longdouble) else object)
+    batch[1, 2, 2] = value
+    with pytest.raises(error, match=text):
+        oc.cholesky(batch, lower=True)
+
+
+@pytest.mark.parametrize("solve", [oc.solve, lambda a, b, **options: oc.cholesky(a, **options).solve(b)])
+def test_a_right_hand_side_beyond_the_type_of_l_is_told_as_such(solve):
+    with pytest.raises(ValueError, match=r"entry \[1\] .* is 1e\+300, beyond the float32 of L"):
+        solve(4 * np.eye(3), [1.0, 1e300, 1.0], dtype="float32")
 
 
 def test_what_is_no_number_does_not_count_above_the_diagonal():
@@ -252,6 +356,8 @@ def test_a_matrix_of_order_0_has_the_factor_of_order_0(tmp_path, monkeypatch, fo
     given = {"file": lambda: saved(tmp_path, a), "list": lambda: np.zeros((0, 0)), "slices": lambda: np.ma.masked_array(a)}
     with oc.cholesky(given.get(form, lambda: a)(), **options) as factor:
         factor.save(tmp_path / "other")
+        factor.save(tmp_path / "other.npy")
+        assert np.load(tmp_path / "other.npy").shape == (0, 0)
         with oc.load(tmp_path / "other") as loaded:
             for one in (factor, loaded):
                 assert (one.n, one.shape, one.logdet()) == (0, (0, 0), 0.0)
@@ -309,6 +415,42 @@ def test_triangles_that_differ_are_warned_of_unless_one_is_named(tmp_path, sourc
         with oc.cholesky(given, lower=lower) as factor:
             assert np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(a)))
             assert factor.residual(given).max_scaled_over_sqrt_n <= 4
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.ma.masked_array], ids=lambda form: form.__name__)
+def test_a_complex_matrix_is_compared_with_its_adjoint(form):
+    pair = r"A\[1, 0\] is 0\+1j, but the conjugate of A\[0, 1\] is 0-1j: A is not Hermitian"
+    said = rf"{pair}.* A\.conj\(\)\.T if .* \(A \+ A\.conj\(\)\.T\) / 2$"
+    with pytest.warns(oc.errors.AsymmetryWarning, match=said):
+        oc.cholesky(form(np.array([[4, 1j], [1j, 4]])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        oc.cholesky(form(np.array([[4, -1j], [1j, 4]])))
+        with pytest.raises(oc.errors.NotHermitianError, match=r"A\[0, 0\] .* imaginary part"):
+            oc.cholesky(form(np.array([[4 + 1j, -1j], [1j, 4]])))
+
+
+#: Calls that factor A, and the warnings that they give at the caller's line.
+WARNED = {
+    "cholesky": (oc.cholesky, {}, oc.errors.AsymmetryWarning),
+    "solve": (lambda a, **options: oc.solve(a, np.ones(len(a)), **options), {}, oc.errors.AsymmetryWarning),
+    "logdet": (oc.logdet, {}, oc.errors.AsymmetryWarning),
+    "logdet of a batch": (lambda a, **options: oc.logdet(np.stack([a, a]), **options), {}, oc.errors.AsymmetryWarning),
+    "logdet, a threshold": (
+        oc.logdet,
+        {"lower": True, "precision_threshold": 1e-17, "strict": False},
+        oc.errors.PrecisionWarning,
+    ),
+    "logdet, a budget": (oc.logdet, {"lower": True, "memory_budget": "4000 TB"}, oc.errors.BudgetWarning),
+}
+
+
+@pytest.mark.parametrize("call", WARNED)
+def test_warnings_are_shown_at_the_line_of_the_caller(call):
+    door, options, warning = WARNED[call]
+    with pytest.warns(warning) as caught:
+        door(np.tril(A), devices="host:0", **options)
+    assert [one.filename for one in caught] == [__file__]
 
 
 SYMMETRIC = {

@@ -20,6 +20,7 @@ import xarray
 import zarr
 
 import ooc_chol as oc
+from ooc_chol.apps.spectral import write_partition
 from tests.host.matrices import FAMILIES
 from tests.host.turns import in_turn
 from tests.inside.cli import main
@@ -32,7 +33,27 @@ A = FAMILIES["matern15 nugget 1e-6"](N)
 STRANGER = b"the only copy of a thesis\n"
 
 #: Endings that promise a format which is not ours.
-PROMISES = (".npy", ".npz", ".json", ".h5", ".zarr", ".csv", ".png", ".gz", ".txt", ".CSV", ".nc", ".pdf")
+PROMISES = (
+    ".npy",
+    ".npz",
+    ".json",
+    ".h5",
+    ".zarr",
+    ".csv",
+    ".png",
+    ".gz",
+    ".txt",
+    ".CSV",
+    ".nc",
+    ".pdf",
+    ".oocsr",
+    ".ooceig",
+    ".oocsvd",
+    ".oocimp",
+    ".graph",
+    ".edges",
+    ".asc",
+)
 
 
 @pytest.fixture
@@ -67,6 +88,10 @@ def by_save(path: str, force: bool) -> None:
 def by_trace(path: str, force: bool) -> None:
     with oc.cholesky("a.npy", tile_size=NB, trace=True) as factor:
         factor.trace.save(path, replace=force)
+
+
+def by_partition(path: str, force: bool) -> None:
+    write_partition(path, [0, 1], replace=force)
 
 
 def by_shell(*words: str) -> Callable[[str, bool], None]:
@@ -112,6 +137,9 @@ WRITERS = {
     "--report": Writer(by_shell(*FACTOR, "--store", "L", "--report"), ".json"),
     "--picture": Writer(by_shell(*PICTURE), ".svg"),
     "--output": Writer(by_shell("report", "--matrix", "a.npy", "--output"), ".txt", (".md",)),
+    "product": Writer(by_shell("sparse", "multiply", "a.npy", "a.npy", "--quiet", "--output"), ".npy", is_marked=False),
+    "pairs": Writer(by_shell("eigsh", "a.npy", "--quiet", "--output"), ".npz"),
+    "partition": Writer(by_partition, ".txt", (".gz",), is_marked=False, knows_inputs=False),
 }
 every_writer = pytest.mark.parametrize("name", WRITERS)
 
@@ -332,7 +360,7 @@ def test_a_stranger_that_comes_meanwhile_is_left_alone(folder, capsys, monkeypat
 
     with monkeypatch.context() as patch:
         # the first is called when a factor is nearly complete, the second when an empty file was made for anything else
-        name_of = "fsync" if writer.ending in (".ooc", ".npy") else "close"
+        name_of = "fsync" if writer.ending == ".ooc" or name == "save an array" else "close"
         patch.setattr(os, name_of, after(getattr(os, name_of)))
         text = refused(capsys, writer, path, oc.errors.OutputError)
     assert seen and Path(path).read_bytes() == STRANGER
@@ -351,7 +379,7 @@ def test_a_stranger_that_comes_meanwhile_is_left_alone(folder, capsys, monkeypat
 def test_a_folder_that_is_not_there_is_one_typed_error(folder, capsys, monkeypatch, name, parent):
     writer = WRITERS[name]
     Path("dangling").symlink_to("nowhere")
-    if name not in ("save", "save an array", "trace", "compressed trace"):
+    if name not in ("save", "save an array", "trace", "compressed trace", "partition"):
         monkeypatch.setattr(cholesky, "factor_in_fp64", lambda *_, **__: pytest.fail("factored for nothing"))
     with untouched(folder):
         text = refused(capsys, writer, f"{parent}/new{writer.ending}", oc.errors.MissingFolderError, force=True)

@@ -396,6 +396,7 @@ def test_options_show_what_was_asked():
         (Remedy.ROW, "row"),
         (StepKind.FETCH, "fetch"),
         (object(), "<object>"),
+        (1 - 1e-9, "1 - 1e-09"),
     ],
 )
 def test_values_are_brief(value, text):

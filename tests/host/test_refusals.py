@@ -113,8 +113,16 @@ NOT_HERE = {
             *("add_words", "answering", "brief_repr", "check_outputs", "check_room", "checked", "documented", "format_bytes"),
             *("guarded_imports", "input_bytes", "input_file", "input_lines", "link_lines", "open_reporter", "progress_reporter"),
             *("input_npy", "input_npz", "install_hint", "map_in_threads", "notebook_html", "one_line", "output_file"),
-            *("output_folder", "parse_bytes", "parse_json", "plain_array", "real_number", "shell_words", "whole_number"),
-            *("blas_threads", "called_beside", "is_dense", "joined_columns", "kept_threads", "networkx_adjacency"),
+            *("output_folder", "parse_bytes", "parse_json", "plain_array", "real_number", "real_tensor", "shell_words"),
+            *(
+                "blas_threads",
+                "called_beside",
+                "is_dense",
+                "joined_columns",
+                "kept_threads",
+                "networkx_adjacency",
+                "whole_number",
+            ),
         )
     },
     "toolbox.cuda_source": "text that a compiler reads on a GPU",

@@ -319,3 +319,23 @@ def test_the_size_of_a_factor_is_superlus_to_the_entry(seed):
     a = adjacency(300 + 50 * seed, 500 * (seed + 1), seed)
     dominant = (scipy.sparse.diags_array(a.sum(axis=1) + 1) - a).tocsc()
     assert factor_size(dominant).entries == 2 * splu(dominant, diag_pivot_thresh=0.0, **ORDERING).L.nnz
+
+
+@pytest.mark.parametrize("n", [12, 300])
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"which": "SM"}, "(nearest to sigma = 0.0)"),
+        ({"sigma": 0}, "(nearest to sigma = 0.0)"),
+        ({"sigma": 3.2, "which": "LA"}, "(at or above sigma = 3.2)"),
+        ({"sigma": 3.2, "which": "SA"}, "(at or below sigma = 3.2)"),
+        ({"which": "SA"}, "(SA)"),
+    ],
+)
+def test_plans_and_reports_say_where_pairs_were_looked_for(n, asked, words):
+    a = scipy.sparse.diags_array(np.arange(1.0, n + 1)).tocsr()
+    plan, report = oc.plan_eigsh(a, 2, **asked), oc.eigsh(a, 2, **asked).report
+    assert words in str(plan) and words in str(report)
+    sigma = None if words == "(SA)" else 0.0 if "0.0" in words else 3.2
+    assert plan.to_dict().get("sigma") == report.to_dict()["sigma"] == sigma
+    assert words in str(oc.eigsh(a, 2, **asked, plan=oc.plan_eigsh(a, 2, **{**asked, "sigma": 5.0}) if sigma else plan).report)

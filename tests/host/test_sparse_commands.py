@@ -149,8 +149,8 @@ def test_an_x_of_float32_and_of_fortran_order_is_read_as_numpy_reads_it(capsys, 
     with oc.block_csr("graph.oocsr") as graph:
         np.testing.assert_array_equal(y, oc.multiply(graph, x))
     np.save("v.npy", x[:, 0])
-    answer(capsys, "multiply", "graph.oocsr", "v.npy", "-o", "y.npy", "--precision", "FFF")
-    assert np.load("y.npy").shape == (256,)
+    answer(capsys, "multiply", "graph.oocsr", "v.npy", "-o", "z.npy", "--precision", "FFF")
+    assert np.load("z.npy").shape == (256,)
 
 
 def test_random_columns_are_those_of_their_seed(capsys, folder):

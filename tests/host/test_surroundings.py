@@ -91,46 +91,61 @@ def test_a_folder_of_rates_that_is_none_is_named(place, monkeypatch, tmp_path, c
 # names that are none
 
 NUL = "a\0b"
-NAMED: dict[str, Callable[[], object]] = {
-    "store": lambda: oc.cholesky(A, tile_size=20, store=NUL),
-    "group": lambda: oc.cholesky(A, tile_size=20, store=NUL + ".zarr"),
-    "checkpoint": lambda: oc.cholesky(A, tile_size=20, store=NUL, checkpoint=True),
-    "A": lambda: oc.cholesky(NUL + ".npy"),
-    "A of Zarr": lambda: oc.cholesky(NUL + ".zarr"),
-    "load": lambda: oc.load(NUL),
-    "load a group": lambda: oc.load(NUL + ".zarr"),
-    "save": lambda: oc.cholesky(A, tile_size=20).save(NUL),
-    "save a group": lambda: oc.cholesky(A, tile_size=20).save(NUL + ".zarr"),
-    "trace": lambda: oc.cholesky(A, tile_size=20, trace=True).trace.save(NUL + ".pftrace"),
-    "load a trace": lambda: oc.Trace.load(NUL),
-    "pack": lambda: oc.block_csr(S, store=NUL),
-    "packed": lambda: oc.block_csr(NUL),
-    "edges": lambda: oc.edge_list(NUL),
-    "graph": lambda: oc.metis_graph(NUL),
-    "multiply": lambda: oc.multiply(NUL, np.ones(40)),
-    "multiply to": lambda: oc.multiply(S, np.ones(40), packed=NUL),
-    "eigsh to": lambda: oc.eigsh(S, k=2, packed=NUL),
-    "eigsh checkpoint": lambda: oc.eigsh(diags_array(np.arange(300.0)).tocsr(), k=2, checkpoint=NUL),
-    "svds to": lambda: oc.svds(S, k=2, packed=NUL),
-    "impute checkpoint": lambda: oc.impute(T, MASK, RING, checkpoint=NUL),
-    "work folder": lambda: oc.impute(T, MASK, RING, work_folder=NUL),
-    "input file": lambda: tb.input_file(NUL),
-    "output file": lambda: tb.output_file(NUL).__enter__(),
-    "output folder": lambda: tb.output_folder(NUL),
-    "outputs": lambda: tb.check_outputs([tb.Output("--x", NUL)]),
-    "read a graph": lambda: spectral.read_graph(NUL),
-    "read a partition": lambda: spectral.read_partition(NUL),
-    "write a partition": lambda: spectral.write_partition(NUL, np.zeros(3, int)),
+NAMED: dict[str, Callable[[str], object]] = {
+    "store": lambda name: oc.cholesky(A, tile_size=20, store=name),
+    "plan": lambda name: oc.plan(A, store=name),
+    "checkpoint": lambda name: oc.cholesky(A, tile_size=20, store=name, checkpoint=True),
+    "checkpoint by name": lambda name: oc.cholesky(A, checkpoint=name),
+    "matrix": lambda name: oc.cholesky(name),
+    "load": lambda name: oc.load(name),
+    "save": lambda name: oc.cholesky(A, tile_size=20).save(name),
+    "load a trace": lambda name: oc.Trace.load(name),
+    "pack": lambda name: oc.block_csr(S, store=name),
+    "packed": lambda name: oc.block_csr(name),
+    "edges": lambda name: oc.edge_list(name),
+    "graph": lambda name: oc.metis_graph(name),
+    "multiply": lambda name: oc.multiply(name, np.ones(40)),
+    "multiply to": lambda name: oc.multiply(S, np.ones(40), packed=name),
+    "eigsh to": lambda name: oc.eigsh(S, k=2, packed=name),
+    "eigsh checkpoint": lambda name: oc.eigsh(diags_array(np.arange(300.0)).tocsr(), k=2, checkpoint=name),
+    "svds to": lambda name: oc.svds(S, k=2, packed=name),
+    "impute checkpoint": lambda name: oc.impute(T, MASK, RING, checkpoint=name),
+    "work folder": lambda name: oc.impute(T, MASK, RING, work_folder=name),
+    "input file": lambda name: tb.input_file(name),
+    "output file": lambda name: tb.output_file(name).__enter__(),
+    "output folder": lambda name: tb.output_folder(name),
+    "outputs": lambda name: tb.check_outputs([tb.Output("--x", name)]),
+    "read a graph": lambda name: spectral.read_graph(name),
+    "read a partition": lambda name: spectral.read_partition(name),
+    "write a partition": lambda name: spectral.write_partition(name, np.zeros(3, int)),
+}
+NAMED_WITH_AN_ENDING: dict[str, Callable[[str], object]] = {
+    "group": lambda name: oc.cholesky(A, tile_size=20, store=name + ".zarr"),
+    "A": lambda name: oc.cholesky(name + ".npy"),
+    "A of Zarr": lambda name: oc.cholesky(name + ".zarr"),
+    "load a group": lambda name: oc.load(name + ".zarr"),
+    "save a group": lambda name: oc.cholesky(A, tile_size=20).save(name + ".zarr"),
+    "trace": lambda name: oc.cholesky(A, tile_size=20, trace=True).trace.save(name + ".pftrace"),
 }
 
 
-@pytest.mark.parametrize("call", NAMED)
+@pytest.mark.parametrize("call", NAMED | NAMED_WITH_AN_ENDING)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_name_with_a_null_character_is_told_as_such(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"'a\\x00b.*' is no name of a file: it holds a null character"):
-        NAMED[call]()
+        (NAMED | NAMED_WITH_AN_ENDING)[call](NUL)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", NAMED)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_empty_name_is_refused_before_anything_is_computed(call, tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    with pytest.raises(ValueError, match="is empty; give a name"):
+        NAMED[call]("")
+    assert [path.name for path in tmp_path.rglob("*")] == ["work"]
 
 
 # files that may not grow, by the largest file that a process may write
@@ -213,7 +228,7 @@ def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
 # folders, and descriptors
 
 
-@pytest.mark.parametrize("name", ["not/there", "file", ""])
+@pytest.mark.parametrize("name", ["not/there", "file"])
 def test_a_work_folder_that_is_none_is_named(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()

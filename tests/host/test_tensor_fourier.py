@@ -130,11 +130,45 @@ def test_what_is_no_graph_is_refused(graph, error, words):
         oc.GraphFourier(graph)
 
 
+@pytest.mark.parametrize("dtype", ["f2", ">f4", ">f8", ">i4", "?", "g"])
+@pytest.mark.parametrize("form", ["csr", "coo", "csc", "dia", "dok", "array"])
+def test_weights_of_any_type_are_those_of_float64(form, dtype):
+    graph = random_graph(9)
+    given = graph.astype(dtype) if form == "array" else scipy.sparse.coo_array(graph).asformat(form)
+    if form not in ("array", "dok"):
+        given.data = given.data.astype(dtype)
+    assert np.array_equal(oc.GraphFourier(given).basis, oc.GraphFourier(graph).basis)
+
+
+@every_laplacian
+@pytest.mark.parametrize("power", [-1060, -1030, 1000, 1020, 1023])
+def test_weights_may_be_in_any_unit(normalized, power):
+    """Beyond the range of eigenvalues there are none to tell."""
+    if power == 1023 and not normalized:
+        with pytest.raises(ValueError, match="divide all weights"):
+            oc.GraphFourier(np.ldexp(GRAPHS["apart"], power - 1), normalized=False)
+        return
+    found, unit = (oc.GraphFourier(np.ldexp(APART, each), normalized=normalized) for each in (power - 1, -1))
+    assert np.array_equal(found.labels, unit.labels) and found.eigenspaces == unit.eigenspaces
+    assert np.abs(found.basis - unit.basis).max() <= 1e-12
+    assert np.allclose(found.eigenvalues, unit.eigenvalues if normalized else np.ldexp(unit.eigenvalues, power), rtol=1e-12)
+
+
+def test_a_part_of_far_smaller_weights_has_eigenvectors():
+    graph = random_graph(9)
+    graph[3:5] *= 1e-310
+    graph[:, 3:5] = graph[3:5].T
+    assert np.isfinite(oc.GraphFourier(graph).basis).all()
+
+
 def test_wrong_arguments_are_refused():
     fourier = oc.GraphFourier(random_graph(12))
     for count in (0, 13):
         with pytest.raises(ValueError, match=f"n_components is {count}, but a graph of 12"):
             oc.GraphFourier(random_graph(12), n_components=count)
+    for word in ("auto", None, 2):
+        with pytest.raises(ValueError, match=f"normalized={word!r}: give True or False"):
+            oc.GraphFourier(random_graph(12), normalized=word)
     with pytest.raises(TypeError, match="X holds int64"):
         fourier.forward(np.ones((12, 3), np.int64))
     with pytest.raises(ValueError, match=r"Xh has shape \(11, 3\).* 12 components"):

@@ -411,6 +411,19 @@ def test_slices_that_no_eigenvector_reaches_are_named():
     assert not found.tensor[lost[4]].any() and found.tensor[1].all()
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("alone", [[3], [3, 9]])
+def test_slices_that_are_joined_too_weakly_are_named(normalized, alone):
+    graph = random_graph(20)
+    graph[alone] *= 1e-40
+    graph[:, alone] = graph[alone].T
+    mask = np.isin(np.arange(20), alone, invert=True)
+    mask[1] = False
+    with pytest.warns(oc.errors.ImputationWarning, match=rf"slices? {', '.join(map(str, alone))}: edges are too weak") as told:
+        found = oc.impute(np.ones((20, 3, 3)), mask, oc.GraphFourier(graph, normalized=normalized), center=False)
+    assert len(told) == 1 and np.abs(found.tensor[alone]).max() <= 1e-9 and found.tensor[1].all()
+
+
 # gaps
 
 
@@ -433,6 +446,19 @@ def test_whole_numbers_are_those_of_float64(small, dtype):
     masked = np.ma.masked_array(counts, np.broadcast_to(~small.mask[:, None, None], counts.shape))
     assert np.array_equal(oc.impute(masked, None, small.fourier, n_lambdas=3).tensor, same.tensor)
     assert oc.plan_impute(counts, small.mask, 60).problem.precision is oc.Precision.DDD
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4"])
+def test_numbers_in_the_other_byte_order_are_the_same(small, dtype):
+    given = np.rint(9 * small.x)
+    found = oc.impute(given.astype(dtype), small.mask, small.fourier, n_lambdas=2).tensor
+    assert np.array_equal(found, oc.impute(given.astype(dtype[1:]), small.mask, small.fourier, n_lambdas=2).tensor)
+    assert oc.plan_impute(given.astype(dtype), small.mask, small.fourier).problem.shape.rows == 12
+
+
+def test_whole_numbers_that_are_missing_may_be_any(small):
+    counts = np.where(small.mask[:, None, None], np.rint(20 * small.x).astype(int), -(2**63))
+    assert np.isfinite(oc.impute(counts, small.mask, small.fourier, n_lambdas=2).tensor).all()
 
 
 def test_a_mask_the_other_way_round_is_noticed_where_gaps_are_zero(small):
@@ -596,6 +622,11 @@ BAD_CALLS = {
     "mask shape": (lambda g: {"mask": np.ones((60, 12), bool)}, ValueError, r"mask has shape \(60, 12\), but X has"),
     "mask type": (lambda g: {"mask": g.mask.astype(int)}, TypeError, "mask holds int64; give bool"),
     "integers without a mask": (lambda g: {"X": g.x.astype(int), "mask": None}, TypeError, "nothing marks what is missing"),
+    "beyond 2^53": (
+        lambda g: {"X": np.where(g.mask[:, None, None], 2**53 + 1, -(2**63)) * np.ones(g.x.shape, int)},
+        ValueError,
+        "is 9007199254740993, a whole number beyond",
+    ),
     "halves": (lambda g: {"X": g.x.astype(np.float16)}, TypeError, "X holds float16; give float32"),
     "complex": (lambda g: {"X": g.x.astype(complex)}, TypeError, "X holds complex128"),
     "masked array": (lambda g: {"X": np.ma.masked_array(g.x, True)}, ValueError, "is nan; mend it, or set mask to False there"),

@@ -106,6 +106,7 @@ NAMES = {
     "ooc_chol.dense.time_shares": ("KINDS", "seconds_by_kind"),
 }
 MODULES = {
+    "conditioning": "ooc_chol.dense.factor.conditioning",
     "array": "ooc_chol.dense.stores.array",
     "contents": "ooc_chol.dense.programs.contents",
     "device_sweeps": "ooc_chol.dense.factor.device_sweeps",

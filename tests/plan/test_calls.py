@@ -110,7 +110,9 @@ def test_each_row_reads_as_a_sentence(name):
 
 
 def test_a_page_has_its_texts_below_each_other():
-    assert page_text([("", "title"), ("a", "one"), ("longer", "two")]) == "title\n  a          one\n  longer     two"
+    assert (
+        page_text([("", "title"), ("a", "one"), ("empty", ""), ("longer", "two")]) == "title\n  a          one\n  longer     two"
+    )
 
 
 def test_many_links_are_one_line_and_few_have_one_each():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,8 @@ from tests.inside.cluster import (
     Sharing,
     WorkerRates,
     WorkerState,
+    asked_of_all,
+    asking,
     check_planned,
     check_room,
     plan_cluster,
@@ -37,6 +40,39 @@ def gpu_worker(*gpus: str, budget: int = 94 * GIB) -> WorkerState:
 
 def host_worker(budget: int = GIB, limit: int = 4 * GIB) -> WorkerState:
     return WorkerState(("host:0",), KERNELS, budget, True, "1", limit, 16 * GIB, {})
+
+
+@pytest.mark.parametrize(
+    "where", ["local:0", "local:-1", "local:1.5", "local:", "LOCAL", "local :2", "slurm:x", "Slurm:2", "", " "]
+)
+def test_a_word_that_means_a_cluster_but_names_none_is_refused_at_once(where):
+    with pytest.raises(ValueError, match="a whole number of at least 1"), oc.open_cluster(where):
+        pass
+
+
+@pytest.mark.parametrize("where", [None, 5, b"local"])
+def test_a_cluster_is_named_by_text(where):
+    with pytest.raises(TypeError, match=f"was named by a {type(where).__name__}; give"), oc.open_cluster(where):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (oc.errors.BudgetError("memory_budget of host:0", 2, 1, "give more"), oc.errors.BudgetError),
+        (ValueError("there is no device 'cuda:0'"), ValueError),
+        (AttributeError("no attribute key_here"), oc.errors.ClusterError),
+    ],
+)
+def test_what_a_worker_refuses_is_raised_as_in_one_process(monkeypatch, error, raised):
+    monkeypatch.setattr(asking, "wait_for", lambda *_, **__: None)
+    failed = SimpleNamespace(status="error", exception=lambda: error)
+    client = SimpleNamespace(submit=lambda *_, **__: failed, cancel=lambda _: None)
+    with pytest.raises(raised) as caught:
+        asked_of_all(client, {"tcp://one:1": (len, ())})
+    is_own = caught.value is error
+    assert is_own == (raised is not oc.errors.ClusterError)
+    assert not is_own or error.__notes__ == ["on worker tcp://one:1"]
 
 
 def test_workers_are_counted_by_machine_and_by_gpu_whatever_they_call_it():

@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
@@ -37,6 +37,9 @@ def ones(pattern):
         ([0, 1, 2], [0, -1], (2, 2), "row 1", r"column -1 \(indices\[1\]\) is outside"),
         ([0, 0, 2], [1, 0], (2, 2), "row 1", r"column 0 \(indices\[1\]\) comes after column 1"),
         ([0, 1, 3], [0, 1, 1], (2, 2), "row 1", "comes twice"),
+        ([0, 1], [0], (1, 0), "row 0", "outside of the matrix, which has no columns"),
+        ([0], [0], (0, 1), "", "ends with 0, but there are 1 indices"),
+        ([1], [0], (0, 1), "", "begins with 1"),
     ],
 )
 def test_what_is_no_pattern_is_refused_with_its_place(indptr, indices, shape, place, words):
@@ -54,11 +57,27 @@ def test_what_is_no_pattern_is_refused_with_its_place(indptr, indices, shape, pl
         ([0, 1], [0], (1, 1.5), ValueError, "two whole numbers"),
         ([0, 1], [0], (1, 2, 3), ValueError, "two whole numbers"),
         ([0, 1], [0], (1, 2**31), ValueError, "counted in int32"),
+        *(
+            ([0, 1], [0], shape, ValueError, "two whole numbers that are not negative")
+            for shape in (
+                5,
+                None,
+                "ab",
+                {1, 2},
+                {0: 1, 1: 1},
+                (1, float("inf")),
+                (float("nan"), 1),
+                (1, None),
+                (1, 1j),
+                ("1", "1"),
+            )
+        ),
     ],
 )
 def test_arrays_and_shapes_of_other_kinds_are_refused(indptr, indices, shape, error, words):
-    with pytest.raises(error, match=words):
-        Pattern(indptr, indices, shape)
+    for make in (Pattern, Pattern.canonical):
+        with pytest.raises(error, match=words):
+            make(indptr, indices, shape)
 
 
 def test_what_is_no_matrix_is_refused():
@@ -69,6 +88,14 @@ def test_what_is_no_matrix_is_refused():
 def test_dense_matrices_and_whole_numbers_have_patterns():
     pattern, values = Pattern.of(np.array([[0, 2], [3, 0]]))
     assert pattern.indices.tolist() == [1, 0] and values.dtype == np.float64 and values.tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_array, coo_array])
+def test_sparse_matrices_of_other_types_are_as_dense_ones(kind):
+    a = np.array([[0, 2], [3, 0]])
+    assert Pattern.of(kind(a.astype(np.longdouble)))[1].dtype == np.float64
+    with pytest.raises(TypeError, match="not there for complex128"):
+        Pattern.of(kind(a.astype(complex)))
 
 
 def test_a_pattern_is_a_copy_that_nobody_writes_to():

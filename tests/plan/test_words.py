@@ -33,6 +33,7 @@ PYTHON = re.compile(r"\b(?:store=|overwrite=|replace=|memory_budget|host_budget|
         ("none (precision_threshold=None), or strict=False", "none (no --precision-threshold), or --no-strict"),
         ("run with fp64='native' and tile_size=64", "run with --fp64 'native' and --tile-size 64"),
         ("no column 'tile_size' in memory_budget.csv", "no column 'tile_size' in memory_budget.csv"),
+        ("1 of 3; give a larger tol; they are in the error's eigenvalues and residuals", "1 of 3; give a larger tol"),
         ("give covariance=template", "give covariance=template"),
     ],
 )
@@ -44,6 +45,15 @@ def test_a_command_without_a_store_is_not_told_to_use_it():
     text = "keep L in a file (store=) or over A (overwrite=True), or give a larger host_budget"
     assert tb.shell_words(text, ["host_budget"]) == "give a larger --host-budget"
     assert tb.shell_words("tile_size=64", ["store"]) == "tile_size=64", "an option that the command has not"
+
+
+@pytest.mark.filterwarnings("always::ooc_chol.errors.AsymmetryWarning")
+def test_the_triangle_that_counts_is_named_by_its_option(tmp_path, capsys):
+    np.save(tmp_path / "U.npy", np.triu(np.ones((3, 3)) + 3 * np.eye(3)))
+    assert main(["factor", str(tmp_path / "U.npy"), "--store", str(tmp_path / "L"), "--devices", "host:0"]) == 0
+    said = capsys.readouterr().err
+    assert "Give --triangle lower if" in said and "--triangle upper if" in said and "lower=" not in said
+    assert tb.shell_words("give lower=False", ["store"]) == "give lower=False"
 
 
 @pytest.fixture

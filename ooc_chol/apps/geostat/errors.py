@@ -30,7 +30,7 @@ class SingularCovarianceError(oc.NotPositiveDefiniteError):
         self.rows, self.problem = rows, problem
         self.args = (problem,)
 
-    def __reduce__(self) -> tuple[type, tuple[tuple[int, ...], int, str]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type, tuple[tuple[int, ...], int, str]]:
         return type(self), (self.rows, self.minor, self.problem)
 
 
@@ -58,7 +58,7 @@ class NeighbourhoodError(oc.NotPositiveDefiniteError):
             "a nugget, or take fewer neighbours (--neighbours)",
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, tuple[float, ...], int, str]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[float, ...], int, str]]:
         return type(self), (self.datum, self.place, self.minor, self.name)
 
 

@@ -21,7 +21,7 @@ from ooc_chol.apps.geostat.estimation.family_start import AskedCovariance, Kept
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
-from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings
 from ooc_chol.apps.geostat.kriging.posterior import kriging_weights, prediction_covariance
 from ooc_chol.apps.geostat.kriging.prediction import BATCH_BYTES, Kriging, Target, kriging
 from ooc_chol.apps.shared.estimators import refuse_gaps
@@ -365,9 +365,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> FactorSettings:
         """``settings``, changed to what is given beside them."""
-        settings = FactorSettings() if self.settings is None else self.settings
-        if not isinstance(settings, FactorSettings):
-            raise TypeError(f"settings is a {type(settings).__name__}; give FactorSettings(...), or None for the defaults")
+        settings = chosen_settings(self.settings)
         if settings.memory is not None or settings.kept is not None:
             raise ValueError(
                 "settings have a HostMemory or a KeptFactor, which cannot be cloned with the estimator; leave memory and kept out"

@@ -278,6 +278,13 @@ class FactorSettings(oc.FactorOptions):
         return factor
 
 
+def chosen_settings(settings: FactorSettings | None) -> FactorSettings:
+    """The settings that are given, or the defaults; ``TypeError`` for what is none."""
+    if settings is not None and not isinstance(settings, FactorSettings):
+        raise TypeError(f"settings is a {type(settings).__name__}; give FactorSettings(...), or None for the defaults")
+    return settings or FactorSettings()
+
+
 def _room_of(settings: FactorSettings, plan: oc.Plan) -> tuple[int, str, str]:
     """Bytes that are free where the factor of a plan goes, what they are of, and what to do for more."""
     if settings.store is not None:

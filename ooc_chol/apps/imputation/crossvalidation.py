@@ -149,7 +149,7 @@ def cross_validate(
     if unfit := {"checkpoint", "callback", "start", "work_folder"} & set(options):
         raise TypeError(f"{sorted(unfit)[0]} is of one imputation, and cross-validation makes one for each fold: leave it out")
     tensor, seen = _given(X, mask)
-    of_slice = _dealt(seen, folds, seed)
+    of_slice = dealt(seen, folds, seed)
     weights = _weights(graph, len(tensor))
     transform = fourier
     if transform is None:
@@ -163,6 +163,8 @@ def cross_validate(
         kept = seen & ~held.reshape(-1, *(1,) * (seen.ndim - 1))
         scored = held if seen.ndim == 1 else seen & held[:, None, None]
         away, report = _errors(tensor, transform, kept, scored, power, options)
+        if not away and np.ptp(tensor[seen]) == 0:
+            raise ValueError(f"all that is observed is {tensor[seen].flat[0]:g}, so that there is nothing to tell slices by")
         if not away:
             raise ValueError(f"a fold came to no value of lambda: {report.stopped}; take fewer slices out at a time (more folds)")
         lambdas = np.array(_shares_of(report))
@@ -294,7 +296,7 @@ def _shares_of(report: tb.ImputeReport) -> tuple[float, ...]:
     return tuple(row.lam / report.largest for row in report.history)
 
 
-def _dealt(seen: NDArray[np.bool_], folds: int, seed: int) -> NDArray[np.intp]:
+def dealt(seen: NDArray[np.bool_], folds: int, seed: int) -> NDArray[np.intp]:
     """The fold of each slice of which something is observed, -1 of others."""
     begun = np.flatnonzero(seen.reshape(len(seen), -1).any(axis=1))
     if isinstance(folds, bool) or not hasattr(folds, "__index__"):
@@ -313,7 +315,7 @@ def _weights(graph: Any, n: int) -> csr_array:
     if isinstance(graph, str | os.PathLike):
         return read_graph(graph, n)
     if issparse(graph) or isinstance(graph, np.ndarray):
-        return csr_array(graph)
+        return csr_array(graph.astype(np.float64))
     with oc.block_csr(graph) as packed:
         return packed.tocsr()
 

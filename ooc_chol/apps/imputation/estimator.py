@@ -203,23 +203,25 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         (N, m, n) array
-            X where it is not NaN, and what the fit has there elsewhere.
+            X where it is not NaN, and what the fit has there elsewhere: float64 where one of both is.
 
         Raises
         ------
         NotFittedError
             There was no fit.
         ValueError
-            X has another shape.
+            X has another shape, or a whole number that float64 would round.
+        TypeError
+            X holds other numbers than float32, float64 or whole ones.
         """
         if not hasattr(self, "tensor_"):
             raise NotFittedError("this ConvolutionalImputer is not fitted: call fit(X, mask) first")
         if X is None:
             return self.tensor_
-        given = tb.plain_array("X", X, gaps_as_nan=True)
+        given = tb.real_tensor("X", X)
         if given.shape != self.tensor_.shape:
             raise ValueError(f"X has shape {given.shape}, but was {self.tensor_.shape} in the fit, which knows no other vertices")
-        return np.where(np.isnan(given), self.tensor_, given).astype(self.tensor_.dtype)
+        return np.where(np.isnan(given), self.tensor_, given)
 
     def fit_transform(self, X: Any, mask: NDArray[np.bool_] | None = None, **options: Any) -> NDArray[Any]:
         """``fit(X, mask).transform()``.

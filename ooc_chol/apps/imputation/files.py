@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.io import netcdf_file
+from scipy.io import netcdf_file, netcdf_variable
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
@@ -28,6 +30,13 @@ _DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueE
 _MOST_GROWTH, _SMALL = 50, 64 << 20
 #: Most bytes of a line of a mask in text.
 _LINE_BYTES = 1 << 24
+#: What NetCDF of version 3 holds where nothing was written, by the type; bytes have no such number.
+_UNWRITTEN = {"i2": -32767, "i4": -2147483647, "f4": 9.969209968386869e36, "f8": 9.969209968386869e36}
+#: Types of numbers in NetCDF of version 3, most bytes of a variable that SciPy writes, and names that there may be.
+_TYPES_3, _MOST_BYTES_3 = ("i1", "i2", "i4", "f4", "f8"), (1 << 31) - 4
+_NAME_3 = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]([^/\x00-\x1f\x7f]*[^/\x00-\x20\x7f])?")
+#: Largest whole number such that it and all smaller ones are exact in float64.
+_MOST_WHOLE = 2**53
 #: Names of the axes of a tensor, where a file has none.
 _AXES = ("vertex", "row", "column")
 
@@ -126,6 +135,9 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
     found = reader(file, variable)
     if found.tensor.ndim != 3 or not found.tensor.size:
         raise ValueError(f"{file}: {found.name} has shape {found.tensor.shape}; a graph-tensor has (N, m, n), N vertices first")
+    if not found.tensor.dtype.isnative:
+        tb.check_room(found.tensor.nbytes, f"memory for {found.name} of {file}", "give it in the byte order of this machine")
+        found = replaced(found, tensor=found.tensor.astype(found.tensor.dtype.newbyteorder("=")))
     if found.tensor.dtype not in (np.float32, np.float64) and found.tensor.dtype.kind not in "iu":
         advice = "convert it with astype(numpy.float32), and give what is missing as NaN or by a mask"
         raise TypeError(
@@ -203,7 +215,9 @@ def write_tensor(
     Raises
     ------
     ValueError
-        The name ends in something else.
+        The name ends in something else, or NetCDF has no such name, number or size.
+    TypeError
+        NetCDF has no such numbers.
     OSError
         The file cannot be written; as ``OutputError``, it exists and is none of ours.
     """
@@ -211,7 +225,8 @@ def write_tensor(
     check_tensor_name(file)
     tensor = tb.plain_array("tensor", tensor, gaps_as_nan=True)
     mask = None if mask is None else tb.plain_array("mask", mask)
-    source = TensorFile(tensor) if like is None else like
+    source = TensorFile(tensor) if like is None else replaced(like, tensor=tensor)
+    check_fits(file, tensor.dtype, source)
     with tb.output_file(file, kind=TENSORS, replace=replace) as part:
         if file.suffix.lower() == ".npy":
             with part.open("wb") as stream:
@@ -226,6 +241,27 @@ def check_tensor_name(path: Path) -> None:
     """Find out early whether a tensor can be written under this name."""
     if path.suffix.lower() not in _ENDINGS:
         raise ValueError(f"{path}: tensors are written as {', '.join(_ENDINGS)}; give a name that ends in one of these")
+
+
+def check_fits(path: Path, dtype: np.dtype[Any], like: TensorFile) -> None:
+    """Find out early whether a file of this name can hold a tensor of this type, with the shape and names of another."""
+    if path.suffix.lower() not in _NETCDF:
+        return
+    for name in (like.name, *like.axes):
+        if not _NAME_3.fullmatch(name):
+            raise ValueError(f"{path}: NetCDF has no name such as {name!r:.40}; rename it, or write .npz")
+    if len(set(like.axes)) < len(set(zip(like.axes, like.tensor.shape, strict=True))):
+        raise ValueError(f"{path}: axes {', '.join(like.axes)} of {like.tensor.shape} share a name, and no size; rename one")
+    if (nbytes := like.tensor.size * _type_3(dtype).itemsize) > _MOST_BYTES_3:
+        raise ValueError(f"{path}: the tensor takes {nbytes} bytes, and NetCDF of version 3 holds {_MOST_BYTES_3}; write .npz")
+
+
+def _type_3(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The first type of NetCDF of version 3 that holds all numbers of another, or float64 for whole ones."""
+    for each in _TYPES_3:
+        if np.can_cast(dtype, each):
+            return np.dtype(each)
+    raise TypeError(f"NetCDF of version 3 has no numbers such as {dtype}; give float32, float64 or whole numbers, or write .npz")
 
 
 # reading
@@ -277,7 +313,7 @@ def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
         magic = stream.read(4)
     if magic in _MAGIC_3:
         try:
-            content = netcdf_file(file, "r", mmap=False, maskandscale=True)
+            content = netcdf_file(file, "r", mmap=False)
         except (*_DAMAGED, OSError, MemoryError) as error:  # the last two of places and sizes that no file has
             if isinstance(error, MemoryError):
                 tb.check_room(file.stat().st_size, f"memory for {file}", "give it as .npy, which is mapped")
@@ -295,7 +331,7 @@ def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
     else:
         raise ValueError(f"{file} is no NetCDF file of version 3 or 4: it begins with {magic!r}")
     with content:
-        return _of_netcdf(file, content.variables, variable)
+        return _of_netcdf(file, {_utf8(name): each for name, each in content.variables.items()}, variable)
 
 
 def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> TensorFile:
@@ -307,7 +343,7 @@ def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> 
     _check_growth(file, nbytes)
     tb.check_room(nbytes, f"memory for {name} of {file}", "give it as .npy, which is mapped")
     try:
-        values: Any = np.ma.asarray(found[...])
+        values: Any = np.ma.asarray(_unpacked(found) if isinstance(found, netcdf_variable) else found[...])
     except _DAMAGED as error:
         raise ValueError(f"{file}: the variable {name} is damaged: {error}; copy the file again") from error
     if values.dtype.kind == "f":
@@ -319,7 +355,43 @@ def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> 
     attributes = {
         key: text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for key, text in texts.items() if text
     }
-    return TensorFile(array.astype(array.dtype.newbyteorder("=")), None, name, tuple(found.dimensions), attributes)
+    return TensorFile(array.astype(array.dtype.newbyteorder("=")), None, name, tuple(map(_utf8, found.dimensions)), attributes)
+
+
+def _utf8(name: str) -> str:
+    """A name whose bytes SciPy takes for Latin letters."""
+    try:
+        return name.encode("latin1").decode()
+    except UnicodeError:
+        return name
+
+
+def _unpacked(found: netcdf_variable) -> Any:
+    """Numbers of a variable of version 3, masked where it has gaps as for netCDF4: by fill values, written or not, and ranges."""
+    given: Mapping[str, Any] = found._attributes
+    raw = np.asarray(found.data)
+    raw = raw.astype(raw.dtype.newbyteorder("="))
+    if raw.dtype.kind not in "if":
+        return raw
+
+    def numbers(name: str) -> NDArray[Any]:
+        """An attribute in the type of the variable; nothing where it is not there, or is not such numbers."""
+        said = np.atleast_1d(given.get(name, ()))
+        with np.errstate(all="ignore"):
+            own = said.astype(raw.dtype) if said.dtype.kind in "if" else raw[:0].ravel()
+        return own if len(own) and np.allclose(own, said, equal_nan=True) else own[:0]
+
+    bounds = numbers("valid_range")
+    least, most = (bounds[:1], bounds[1:]) if len(bounds) == 2 else (numbers("valid_min")[:1], numbers("valid_max")[:1])
+    kind = raw.dtype.str[1:]
+    unwritten = np.array([_UNWRITTEN[kind]] if kind in _UNWRITTEN and "_FillValue" not in given else [], raw.dtype)
+    gaps = np.isin(raw, np.concatenate([unwritten, numbers("_FillValue"), numbers("missing_value")]))
+    for outside in (*(raw < each for each in least), *(raw > each for each in most)):
+        gaps |= outside
+    values = np.ma.masked_array(raw, gaps if gaps.any() else np.ma.nomask)
+    if "scale_factor" in given:
+        values = values.astype(np.float64) * given["scale_factor"]
+    return values.astype(np.float64) + given["add_offset"] if "add_offset" in given else values
 
 
 # writing
@@ -338,15 +410,19 @@ def _write_npz(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None,
 
 def _write_netcdf(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None, like: TensorFile) -> None:
     """NetCDF of version 3 with 64-bit offsets, which every program that knows NetCDF reads."""
+    name, *axes = (each.encode().decode("latin1") for each in (like.name, *like.axes))  # SciPy's way to write the bytes of UTF-8
+    dtype = _type_3(tensor.dtype)
+    if tensor.dtype.itemsize == 8 and tensor.dtype.kind in "iu" and max(int(tensor.max()), -int(tensor.min())) > _MOST_WHOLE:
+        raise ValueError("the tensor has whole numbers beyond 2^53, which NetCDF of version 3 does not hold; write .npz")
     with netcdf_file(part, "w", version=2) as content:
         content.source = _MARK.encode()
-        for axis, size in zip(like.axes, tensor.shape, strict=True):
+        for axis, size in dict(zip(axes, tensor.shape, strict=True)).items():  # two axes may share a name, and then a size
             content.createDimension(axis, size)
         if mask is not None:
-            flags = content.createVariable("observed", "b", like.axes[: mask.ndim])
+            flags = content.createVariable("is_observed" if name == "observed" else "observed", "b", axes[: mask.ndim])
             flags[...] = mask.astype(np.int8)
             flags.long_name = b"1 where observed, 0 where imputed"
-        made = content.createVariable(like.name, tensor.dtype.char, like.axes)
+        made = content.createVariable(name, dtype, axes)
         made[...] = tensor
         for key, text in like.attributes.items():
             setattr(made, key, text.encode())

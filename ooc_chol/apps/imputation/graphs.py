@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from scipy.spatial import KDTree
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 
+#: Places whose largest coordinate is within so many powers of two from 1 are compared as they are.
+_POWERS = 400
 #: Endings of files whose lines are edges, which may not name the last vertices.
 _EDGES = (".txt", ".csv", ".tsv", ".edges", ".el")
 
@@ -42,7 +45,7 @@ def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, b
     TierError
         It cannot be read.
     ValueError
-        It has another number of vertices.
+        It has another number of vertices, or ``base`` is given and it is no list of edges.
 
     Examples
     --------
@@ -57,6 +60,8 @@ def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, b
     """
     file = Path(path)
     name = file.name.lower().removesuffix(".gz")
+    if base is not None and not name.endswith(_EDGES):
+        raise ValueError(f"{file}: base is for lists of edges ({', '.join(_EDGES)}), and other files say it: leave it out")
     if name.endswith(".npy"):
         given = tb.input_npy(file, mapped=True)
         if given.ndim != 2 or given.dtype.kind not in "biufc":
@@ -95,6 +100,8 @@ def neighbour_graph(places: ArrayLike, n_neighbors: int = 8) -> csr_array:
     ------
     ValueError
         Places are not finite numbers in rows, or there are not as many others.
+    TypeError
+        ``n_neighbors`` is no whole number.
 
     Examples
     --------
@@ -102,11 +109,14 @@ def neighbour_graph(places: ArrayLike, n_neighbors: int = 8) -> csr_array:
     4
     """
     sites: NDArray[np.float64] = tb.plain_array("places", places, np.float64)
-    if sites.ndim != 2 or not np.isfinite(sites).all():
+    if sites.ndim != 2 or not sites.shape[1] or not np.isfinite(sites).all():
         raise ValueError(f"places have shape {sites.shape}; give finite coordinates, a row for each vertex")
-    n = len(sites)
+    n, n_neighbors = len(sites), tb.whole_number(n_neighbors, "n_neighbors")
     if not 1 <= n_neighbors < n:
         raise ValueError(f"n_neighbors is {n_neighbors}, but each of {n} places has 1 to {n - 1} others")
+    power = math.frexp(float(np.abs(sites).max()))[1]
+    if abs(power) > _POWERS:  # squares of distances are numbers of float64
+        sites = np.ldexp(sites, -power)
     distances, nearest = KDTree(sites).query(sites, k=[*range(1, n_neighbors + 2)])
     # Of places that coincide any may come first, and not always the place itself.
     others = nearest != np.arange(n)[:, None]

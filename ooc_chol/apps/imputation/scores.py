@@ -116,6 +116,13 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     (N, m, n) array
         Array of the type of X, float64 for whole numbers; zero where no neighbour is observed.
 
+    Raises
+    ------
+    ValueError
+        The shapes do not fit each other.
+    TypeError
+        The mask is not bool.
+
     Notes
     -----
     An imputation that has no smaller held-out error than this has found no structure that its model knows.
@@ -131,6 +138,9 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     """
     tensor, weights = tb.plain_array("X", X, gaps_as_nan=True), csr_array(adjacency)
     mask, shape = _booleans("mask", mask), tensor.shape
+    if tensor.ndim != 3 or mask.shape not in (shape, shape[:1]) or weights.shape != (shape[0], shape[0]):
+        told = f"X has shape {shape}, mask {mask.shape}, and the graph {weights.shape}"
+        raise ValueError(f"{told}: give (N, m, n), a mask of the same or of (N,), and (N, N)")
     by_slice = mask.reshape(len(mask), -1)
     seen = mask.reshape(len(mask), *((1, 1) if mask.ndim == 1 else shape[1:]))
     sums = weights @ np.where(seen, tensor, 0).reshape(len(tensor), -1).astype(np.float64)

@@ -51,10 +51,10 @@ except ImportError:  # what its users call, without what it checks
 
 
 def refuse_gaps(**given: Any) -> None:
-    """Refuse masked entries, of which scikit-learn takes what lies beneath."""
+    """Refuse masked entries, of which scikit-learn takes what lies beneath, and dates, of which it takes a count."""
     for name, each in given.items():
-        if isinstance(each, list | tuple) or hasattr(each, "__array__"):
-            tb.plain_array(name, each)
+        if (isinstance(each, list | tuple) or hasattr(each, "__array__")) and tb.plain_array(name, each).dtype.kind in "mM":
+            tb.plain_array(name, each, np.float64)
 
 
 def _is_same(value: Any, default: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -23,6 +24,8 @@ from ooc_chol.apps.spectral.results import Partition, Segmentation
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
+#: Samples whose largest feature is within so many powers of two from 1 are compared as they are.
+_POWERS = 400
 _AFFINITIES = ("precomputed", "nearest_neighbors")
 
 try:
@@ -51,6 +54,9 @@ def neighbour_graph(sites: ArrayLike, n_neighbors: int) -> csr_array:
         raise ValueError(f"X has shape {sites.shape}; give finite numbers, a row for each sample")
     n = len(sites)
     count = min(tb.whole_number(n_neighbors, "n_neighbors", least=1), n - 1)
+    power = math.frexp(float(np.abs(sites).max(initial=0.0)))[1]
+    if abs(power) > _POWERS:  # squares of distances are numbers of float64
+        sites = np.ldexp(sites, -power)
     # of samples at the same place any may come first, and not always the sample itself
     _, nearest = KDTree(sites).query(sites, k=[*range(1, count + 2)])
     others = nearest != np.arange(n)[:, None]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.pictures import PictureFiles, new_figure, require_matplotlib
-from ooc_chol.apps.spectral.graphs.components import components
+from ooc_chol.apps.spectral.graphs.components import components, joined
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.eigenpairs import lowest_eigenpairs
 from ooc_chol.apps.spectral.solving.lowest import SolverOptions
@@ -146,7 +146,7 @@ def _unit_square(graph: Graph, options: SolverOptions) -> NDArray[np.float64]:
     """A connected graph within a square of side 1."""
     if graph.n == 1:
         return np.full((1, 2), 0.5)
-    vectors = lowest_eigenpairs(graph, min(2, graph.n - 1), options).vectors
+    vectors = lowest_eigenpairs(joined(graph), min(2, graph.n - 1), options).vectors
     both = np.column_stack([vectors, np.zeros(graph.n)])[:, :2]
     low, high = both.min(axis=0), both.max(axis=0)
     longest = max(float((high - low).max()), np.finfo(np.float64).tiny)

@@ -128,7 +128,7 @@ class PartitionReport(tb.AbstractPlannedReport):
     n, n_edges : int
         Vertices, and edges, each counted once.
     components : int
-        Connected components of the graph.
+        Connected components of the graph; edges below 1e-30 of those of one of their ends join nothing.
     loops : int
         Self-loops that were dropped.
     bisections : int

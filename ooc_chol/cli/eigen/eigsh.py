@@ -6,15 +6,25 @@ import argparse
 from contextlib import ExitStack
 
 import ooc_chol as oc
-import ooc_chol.toolbox as tb
 from ooc_chol.cli.cluster import with_client
-from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
+from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, npz_files, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened, operator_of
 
-_PAIRS = tb.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
+_PAIRS = npz_files("eigenpairs")
 #: Options of the call that this command has beside those of every solver.
-_OPTIONS = ("which", "sigma", "method", "degree")
+_OPTIONS = ("which", "sigma", "method")
+
+
+def _degree(text: str) -> int | str:
+    """A degree, or the word."""
+    return text if text == "auto" else int(text)
+
+
+def _filter(arguments: argparse.Namespace) -> dict[str, int | None]:
+    """The degree as the call takes it, where it is given."""
+    given_one = arguments.degree
+    return {} if given_one is None else {"degree": None if given_one == "auto" else given_one}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operator.add_argument("--laplacian", action="store_true", help="of D - A in place of A, D having the row sums of A")
     operator.add_argument("--normalized", action="store_true", help="of the normalized Laplacian, I - D^-1/2 A D^-1/2")
     parser.add_argument("--method", choices=("lanczos", "lobpcg"), help="block Lanczos (default), or LOBPCG")
-    parser.add_argument("--degree", type=int, help="degree of a Chebyshev filter, 1 for none (default: what is worth it)")
+    degree = "degree of a Chebyshev filter: 1 for none (default), auto for what is worth it"
+    parser.add_argument("--degree", type=_degree, metavar="DEGREE|auto", help=degree)
     parser.set_defaults(run=_run)
 
 
@@ -45,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments, _PAIRS)
     with ExitStack() as stack:
         a = operator_of(arguments, opened(arguments, arguments.matrix, stack))
-        options = given(arguments, *_OPTIONS) | stack.enter_context(with_client(arguments))
+        options = given(arguments, *_OPTIONS) | _filter(arguments) | stack.enter_context(with_client(arguments))
         if arguments.plan:
             told_plan(arguments, oc.plan_eigsh(a, arguments.k, **options))
             return

@@ -29,7 +29,7 @@ _WANTED = {
     ),
 }
 _HOW = {
-    "ncv": Option("columns of the basis (default: k + 96)", "int", parse=int),
+    "ncv": Option("columns of the basis (default: k + 96; k + 48 up to 10,000 rows on the host)", "int", parse=int),
     "block": Option("columns that are multiplied together: 1, 2, 4 or 8", "int", parse=int),
     "max_passes": Option("most products with A, each of one block (default: 10000)", "int", parse=int),
 }
@@ -71,6 +71,11 @@ def told_plan(arguments: argparse.Namespace, plan: tb.AbstractPlan) -> None:
     print(plan)
 
 
+def npz_files(what: str) -> tb.FileKind:
+    """Files that :func:`write_arrays` wrote, which a new one of the same kind may replace."""
+    return tb.FileKind(f"file of {what} of ooc_chol", f"ooc_chol {what}".encode(), anywhere=True, endings=(".npz",))
+
+
 def check_output(arguments: argparse.Namespace, kind: tb.FileKind) -> None:
     """Refuse a file that cannot be written, or may not be replaced, before anything is read."""
     if arguments.plan and arguments.output is not None:
@@ -88,7 +93,8 @@ def write_arrays(arguments: argparse.Namespace, kind: tb.FileKind, arrays: Mappi
         tb.output_file(arguments.output, kind=kind, replace=arguments.force, ask=FORCE) as part,
         part.open("wb") as file,
     ):
-        np.savez(file, **{name: np.ascontiguousarray(array) for name, array in arrays.items()})  # type: ignore[arg-type]
+        mark = np.frombuffer(kind.mark, np.uint8)  # last: near the end it is looked for
+        np.savez(file, **{name: np.ascontiguousarray(array) for name, array in arrays.items()}, format=mark)  # type: ignore[arg-type]
     print(f"{', '.join(arrays)} in {arguments.output}")
 
 

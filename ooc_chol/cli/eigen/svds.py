@@ -6,13 +6,12 @@ import argparse
 from contextlib import ExitStack
 
 import ooc_chol as oc
-import ooc_chol.toolbox as tb
 from ooc_chol.cli.cluster import with_client
-from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
+from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, npz_files, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
 
-_TRIPLETS = tb.FileKind("file of singular triplets of ooc_chol", b"singular_values.npy", anywhere=True, endings=(".npz",))
+_TRIPLETS = npz_files("singular triplets")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

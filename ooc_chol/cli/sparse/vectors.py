@@ -16,8 +16,8 @@ from ooc_chol.files.positional_io import file_errors_typed
 from ooc_chol.memory.sources.file import npy_header
 from ooc_chol.sparse.sources.npy import MOST_HEADER
 
-#: Files of NumPy's, which a new one may replace.
-NPY_FILES = tb.FileKind("NumPy array", b"\x93NUMPY", endings=(".npy",))
+#: Arrays of NumPy, which have no mark: one may be anybody's.
+NPY_FILES = tb.FileKind("NumPy array", endings=(".npy",))
 
 
 def read_vectors(path: Path) -> NDArray[Any]:

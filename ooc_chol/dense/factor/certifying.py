@@ -9,10 +9,11 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.config import real_number
 from ooc_chol.dense.execution.executor import opened_for_a_pass
 from ooc_chol.dense.factor.refinement import check_finite
 from ooc_chol.dense.factor.resident import host_array, resident_tile
-from ooc_chol.dense.factor.solves import right_hand_side
+from ooc_chol.dense.factor.solves import column_powers, right_hand_side
 from ooc_chol.dense.factor.summed import AbstractSummedFactor
 from ooc_chol.dense.matrix_norms import STREAMS, MeasuredTiles, measure_tiles
 from ooc_chol.dense.programs.layouts import slot_bytes_of
@@ -30,6 +31,7 @@ from ooc_chol.precision.certified_answers import (
     measured_gap,
     quadratic_forms,
     solutions,
+    upwards,
 )
 from ooc_chol.precision.norms import PROBES, Probes
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
@@ -40,6 +42,7 @@ _LARGEST_ON_HOST, _ON_GPUS = 2048, 4096
 _ENOUGH_TILES = 8
 #: Where A is multiplied for a factor that no GPU of this process made.
 _HOST = ("host:0",)
+_LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 class AbstractCertifiedFactor(AbstractSummedFactor):
@@ -92,7 +95,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         True
         """
         self._refuse_but_float64("certify")
-        if not 0.0 < (failure := 1.0 - confidence) < 1.0:
+        if not 0.0 < (failure := 1.0 - real_number(confidence, "confidence")) < 1.0:
             raise ValueError(f"confidence is {confidence!r}, but it must be more than 0 and less than 1, such as 0.99")
         self._opened()
         began = time.perf_counter()
@@ -103,6 +106,9 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         if not self.n:
             return _nothing(b, right, shape)
         z = Probes.of(self.n).vectors
+        # squares of right-hand sides far from 1, in units of rows, would over- or underflow
+        powers = column_powers(right, np.frexp(np.asarray(self.diagonal(), np.float64))[1])
+        right = np.ldexp(right, -powers)
         with self._matrix(matrix) as source:
             half = np.asarray(self.half_solve(right)) if right.shape[1] else right
             solved, left = self._checked(np.concatenate([z, half], axis=1))
@@ -117,9 +123,11 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         solution = None
         if b is not None:
             found = self._refined_once(scales, right, x, measured.product[:, m:])
+            in_rows = column_powers(found.b, np.zeros(self.n, np.intc))
+            found = Refined(*(np.ldexp(each, -in_rows) for each in found))
             seconds = time.perf_counter() - began
-            quadratic = quadratic_forms(gap, found, seconds)
-            solution = _solution_of(gap, found, shape, seconds)
+            quadratic = quadratic_forms(gap, found, powers + in_rows, seconds)
+            solution = _solution_of(gap, found, powers + in_rows, shape, seconds)
         logdet = gap.logdet(np.asarray(self.diagonal(), dtype=np.float64), time.perf_counter() - began)
         return CertifiedAnswers(logdet, quadratic, solution)
 
@@ -248,11 +256,13 @@ def _nothing(b: ArrayLike | None, x: NDArray[np.float64], shape: tuple[int, ...]
     return CertifiedAnswers(zero, (zero,) * x.shape[1], CertifiedSolution(solved, error, error, solved, 0.0))
 
 
-def _solution_of(gap: Gap, found: Refined, shape: tuple[int, ...], seconds: float) -> CertifiedSolution:
-    """Refined solutions in the units and the shape of right-hand sides."""
+def _solution_of(gap: Gap, found: Refined, powers: NDArray[np.intc], shape: tuple[int, ...], seconds: float) -> CertifiedSolution:
+    """Refined solutions in the units and the shape of right-hand sides, of which ``found`` has columns without these powers."""
     x, errors, norms, widths, rounding = solutions(gap, found)
-    scales = gap.scales
+    units = powers - gap.scales.powers[:, None]
     with np.errstate(over="ignore", invalid="ignore"):
-        x, widths = scales.scaled(x, inverse=True).reshape(shape), scales.scaled(widths, inverse=True).reshape(shape)
+        x, widths = np.ldexp(x, units).reshape(shape), upwards(widths, units).reshape(shape)
+        widths = np.where(np.abs(x) < _LEAST_NORMAL, np.nextafter(widths, np.inf), widths)  # x itself is rounded there
+        errors, norms = upwards(errors, powers), np.ldexp(norms, powers)
     error, norm = (float(errors[0]), float(norms[0])) if len(shape) == 1 else (errors, norms)
     return CertifiedSolution(x, error, norm, widths, gap.bound, gap.threshold, 1.0 - gap.failure, seconds, rounding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
@@ -32,6 +32,8 @@ _COLUMNS, _MOST_ITERATIONS = 2, 5
 _SMALL_ORDER = 4096
 #: Random vectors by which the norm of an inverse is estimated; with three it is ten times too low once in a thousand matrices.
 _RANDOM_VECTORS = 3
+#: Orders up to which a solve with these takes less than a factorization's overhead.
+_ALWAYS_LOOKED_AT = 512
 #: Relative error of a solution from which on a user is warned: fewer than three digits.
 LEAST_ERROR = 1e-3
 
@@ -113,7 +115,7 @@ def row_norms(store: AbstractStore, run: Pass) -> Vectors:
 def diagonal_of(a: object) -> Vectors | None:
     """The diagonal of a matrix that is an array in the memory of the host or of a GPU; None for others, which are not read."""
     if isinstance(a, np.ndarray):
-        return None if isinstance(a, np.memmap) else np.array(a.diagonal().real, dtype=np.float64)
+        return None if isinstance(a, np.memmap) else np.array(np.asarray(a).diagonal().real, dtype=np.float64)
     home = device_of(a)
     if home is None:
         return None
@@ -122,14 +124,17 @@ def diagonal_of(a: object) -> Vectors | None:
 
 
 def may_be_ill_conditioned(squares: Vectors, diagonal: Vectors, fmt: PrecisionFormat) -> bool:
-    """Tell whether ``A_ii / L_ii**2`` is so large for some row that :func:`expected_error` may be worth its solve.
+    """Tell whether :func:`expected_error` may be worth its solve: always for small orders, else by ``r = A_ii / L_ii**2``.
 
-    With ``H = inv(D) A inv(D)``, the largest of these numbers is at most ``||inv(H)||_2``: each is the last diagonal entry of the
-    inverse of a leading block. It falls short of the norm by more than a factor n only for matrices made to show that.
+    With ``H = inv(D) A inv(D)``, the largest r is at most ``||inv(H)||_2``: each is the last diagonal entry of the inverse of a
+    leading block. The norm is at most about the square of r for smooth kernels, normal equations of polynomials, matrices of
+    Hilbert and Pascal, and random ones with given eigenvalues.
     """
+    if len(diagonal) <= _ALWAYS_LOOKED_AT:
+        return True
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         ratio = np.max(squares / diagonal / diagonal)
-    return not fmt.unit_roundoff * len(diagonal) * ratio < LEAST_ERROR
+        return not fmt.unit_roundoff * ratio * ratio < LEAST_ERROR
 
 
 def expected_error(norms: Vectors, solve: Apply, fmt: PrecisionFormat) -> float:
@@ -159,12 +164,4 @@ def warn_of_condition(error: float, fmt: PrecisionFormat) -> None:
         f"{digits or 'no'} digit{'s' * (digits != 1)} of a solution{of_type} can be expected to be right; add a nugget to the "
         "diagonal, or ask L.cond()"
     )
-    warnings.warn(text, LinAlgWarning, stacklevel=_frames_of_the_package() + 1)
-
-
-def _frames_of_the_package() -> int:
-    """How many frames up from who asks the caller of this package is."""
-    count, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("ooc_chol."):
-        count, frame = count + 1, frame.f_back
-    return count - 1
+    warnings.warn(text, LinAlgWarning, stacklevel=frames_of_the_package() + 1)

@@ -52,8 +52,9 @@ class CholeskyFactor(AbstractCertifiedFactor):
         cluster, for all that reads all of L. Else the host does all.
     files : sequence of path, or callable that makes one
         Files that hold ``a``, or that L lies over, so that the factor is never saved into one of them.
-    lower : bool
-        True if the lower triangle of ``a`` was factored, else its upper: later methods read the same one.
+    lower : bool or None
+        True if the lower triangle of ``a`` was factored, False if its upper: later methods read the same one. None where that is
+        not known: they read the lower one, and warn where a sample of the other differs.
 
     Raises
     ------
@@ -184,7 +185,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
             owned.pop_all()
         if overwrite:
             self._store, self._dense = None, None  # the new factor has it, and closes it
-        return CholeskyFactor(self.grid, target, key, solver=self._place.of_updated)
+        return CholeskyFactor(self.grid, target, key, solver=self._place.of_updated, lower=self._lower)
 
     def _check_overwriting(self, store: AbstractStore, place: object) -> None:
         """Refuse to update in place what must stay as it is."""
@@ -258,18 +259,18 @@ class CholeskyFactor(AbstractCertifiedFactor):
                 "a factor is pickled as the file that it is in, but this one is in none, or that is elsewhere now; "
                 "save it with L.save(path), and open it with ooc_chol.load(path) where it is needed"
             )
-        return reopened, (store.path, store.identity)
+        return reopened, (store.path, store.identity, self._lower)
 
 
-def load(path: str | os.PathLike[str]) -> CholeskyFactor:
+def load(path: str | os.PathLike[str], *, lower: bool | None = None) -> CholeskyFactor:
     """Open the factor in a file or a Zarr group, for use in this process; :func:`ooc_chol.load` says the rest."""
     store = open_kept(path)
-    return CholeskyFactor(store.grid, store, store.arithmetic_key)
+    return CholeskyFactor(store.grid, store, store.arithmetic_key, lower=lower)
 
 
-def reopened(path: str, identity: str) -> CholeskyFactor:
+def reopened(path: str, identity: str, lower: bool | None = None) -> CholeskyFactor:
     """Open the file of a factor that was pickled; ``TierError`` if another one has that name now."""
-    factor = load(path)
+    factor = load(path, lower=lower)
     store = factor._opened()
     if isinstance(store, AbstractKeptStore) and store.identity != identity:
         factor.close()

@@ -175,8 +175,10 @@ def _dot(a: Any, b: Any) -> Any:
     return a @ b
 
 
-def _diagonal(a: Any) -> Any:
-    """``np.diag`` and ``np.diagonal``, in the type of the entries."""
+def _diagonal(a: Any, k: int = 0, axes: tuple[int, int] = (0, 1)) -> Any:
+    """``np.diag`` and ``np.diagonal`` of the main diagonal, in the type of the entries."""
+    if k or axes not in ((0, 1), (1, 0)):
+        raise TypeError("of a factor there is the main diagonal alone, on the axes 0 and 1: read other entries as L[i, j]")
     return a.diagonal().astype(a.dtype, copy=False)
 
 
@@ -191,9 +193,9 @@ _ANSWERS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.ndim: lambda a: a.ndim,
     np.size: _size,
     np.dot: _dot,
-    np.diag: _diagonal,
-    np.diagonal: _diagonal,
-    np.transpose: lambda a: a.T,
+    np.diag: lambda v, k=0: _diagonal(v, k),
+    np.diagonal: lambda a, offset=0, axis1=0, axis2=1: _diagonal(a, offset, (axis1, axis2)),
+    np.transpose: lambda a, axes=None: a.T if axes is None or axes[0] in (1, -1) else a,
     np.matrix_transpose: lambda a: a.T,
     np.iscomplexobj: lambda a: a.dtype.kind == "c",
     np.isrealobj: lambda a: a.dtype.kind != "c",

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.reading import read_ahead
-from ooc_chol.dense.factor.solves import right_hand_side
+from ooc_chol.dense.factor.solves import column_powers, right_hand_side
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, RefinementError
 from ooc_chol.formats import FP64
@@ -132,7 +132,9 @@ def _solution(x: Vectors, columns: list[_Column], n: int) -> RefinedSolution:
 def _refine(system: _ScaledSystem, b: Vectors, x: Vectors, *, columns: list[_Column], most_iterations: int) -> None:
     """Conjugate gradients for all columns together, then GMRES for those that need it; fills columns of ``x``."""
     chosen = [column.index for column in columns]
-    scaled = np.ldexp(b[:, chosen], -system.powers[:, None])
+    # squares of right-hand sides far from 1 would over- or underflow
+    sizes = column_powers(b[:, chosen], system.powers)
+    scaled = np.ldexp(b[:, chosen], -sizes - system.powers[:, None])
     start = system.solve(scaled)
     tasks = []
     for k, column in enumerate(columns):
@@ -143,7 +145,7 @@ def _refine(system: _ScaledSystem, b: Vectors, x: Vectors, *, columns: list[_Col
     for k, column in enumerate(columns):
         if column.error > _bound(len(b)):
             _restarted_gmres(system, column, scaled[:, k], most_iterations)
-        x[:, column.index] = np.ldexp(column.best, -system.powers)
+        x[:, column.index] = np.ldexp(column.best, sizes[k] - system.powers)
 
 
 class _Request(NamedTuple):

@@ -68,7 +68,7 @@ def save_tiles(store: AbstractStore, path: AnyPath, arithmetic_key: Mapping[str,
 def save_array(read_rows: Callable[[range], NDArray[Any]], n: int, dtype: DTypeLike, path: AnyPath, *, replace: bool) -> None:
     """Write a ``.npy`` file of shape ``(n, n)``, row by row, some 32 MiB of rows in memory at once."""
     dtype = np.dtype(dtype)
-    height = max(1, _BAND_BYTES // (n * dtype.itemsize))
+    height = max(1, _BAND_BYTES // max(1, n * dtype.itemsize))
     typed = file_errors_typed(os.fspath(path), "writing it")
     with typed, output_file(path, replace=replace, option="save") as part, part.open("r+b", buffering=0) as file:
         described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n, n)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, overload
@@ -23,10 +24,12 @@ from ooc_chol.dense.factor.resident import host_array, in_kind_of, resident_tile
 from ooc_chol.dense.factor.solves import joined_columns, right_hand_side
 from ooc_chol.dense.factor.stored import AbstractStoredFactor
 from ooc_chol.dense.stores.file import AbstractStore
-from ooc_chol.errors import RefinementError, UnsupportedTypeError
+from ooc_chol.display.prints import frames_of_the_package
+from ooc_chol.errors import AsymmetryWarning, RefinementError, UnsupportedTypeError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources import AbstractSource, triangle_source
 from ooc_chol.memory.sources.base import entries_named, unchanged
+from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.precision.certified_answers import CertifiedSolution
 
 
@@ -96,10 +99,9 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         -----
         Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4. Refinement takes as many flops
         again for each iteration, half of them with A, which is read once for all right-hand sides. To look for the warning takes
-        the diagonals of A and L, and only if some ``A_ii / L_ii**2`` is near ``1e-3 / (n u)``, for
-        float64 ``1e13 / n``, three readings of L. Where A is no
-        array in memory its diagonal takes one reading of L on the host; after a factorization on GPUs in tiles the look is left
-        out then.
+        the diagonals of A and L, and two readings of L more where n is at most 512, or some ``A_ii / L_ii**2`` above
+        ``sqrt(1e-3 / u)``, for float64 3e6. Where A is no array in memory its diagonal takes one reading of L on the host; after
+        a factorization on GPUs in tiles the look is left out then.
         """
         if certified:
             if refine or overwrite_b:
@@ -130,7 +132,7 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         if not may_be_ill_conditioned(squares, self.diagonal(), self._fmt):
             return
         with few_columns(self.n):
-            error = expected_error(self._row_norms(), lambda x: self._solved("condition", x, (False, True)), self._fmt)
+            error = expected_error(np.sqrt(squares), lambda x: self._solved("condition", x, (False, True)), self._fmt)
         if error >= LEAST_ERROR:
             warn_of_condition(error, self._fmt)
 
@@ -201,6 +203,9 @@ class AbstractSolvedFactor(AbstractStoredFactor):
                 raise UnsupportedTypeError(
                     "a complex matrix", source.dtype.name, "the factor is real: give the one that was factored"
                 )
+            if self._lower is None and (found := find_asymmetry(source)) is not None:
+                advice = "a factor that was loaded reads the lower triangle. Give the transpose if the upper one was factored"
+                warnings.warn(f"{found}, and {advice}", AsymmetryWarning, stacklevel=frames_of_the_package() + 1)
             with unchanged(source), entries_named(source):
                 yield source
         finally:

@@ -32,8 +32,14 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = 
         x = np.array(raw, dtype=fmt.dtype, order="C", copy=True if copy else None)
     if not all(by_shares(lambda rows: bool(np.isfinite(x[rows]).all()), len(x), x.nbytes)):
         place = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
-        raise nonfinite_error(tuple(map(int, place)), x[place])
+        raise nonfinite_error(tuple(map(int, place)), raw[place], fmt.dtype)
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
+
+
+def column_powers(x: NDArray[np.float64], rows: NDArray[np.intc]) -> NDArray[np.intc]:
+    """Exponents e of columns such that ``2**-e`` times the largest entry, in units of ``2**rows``, is near 1; 0 for zeros."""
+    powers = np.where(x == 0.0, np.iinfo(np.intc).min, np.frexp(x)[1] - rows[:, None]).max(axis=0, initial=np.iinfo(np.intc).min)
+    return np.where(powers == np.iinfo(np.intc).min, 0, powers)
 
 
 def joined_columns(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

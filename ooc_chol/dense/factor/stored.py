@@ -59,7 +59,7 @@ class AbstractStoredFactor(AbstractFactor, AbstractClosing):
         a: Any = None,
         solver: DeviceSolver | AbstractPlace | None = None,
         files: Sequence[str | os.PathLike[str]] | Callable[[], Sequence[str]] = (),
-        lower: bool = True,
+        lower: bool | None = True,
     ) -> None:
         self.grid = grid
         self._report: FactorReport | Callable[[], FactorReport] | None = report

@@ -539,6 +539,8 @@ class Plan(AbstractPlan):
         str
             One line, with bytes in powers of 1000.
         """
+        if self.window is None and len(self.given) == self.grid.n_tiles:
+            return "nothing is left to do"
         if self.movement_ratio is None:
             return f"A is made on the device: no load is a must, {format_bytes(self.loaded_bytes)} are planned"
         bound = format_bytes(self.movement_bound_bytes)

@@ -94,9 +94,13 @@ def check_right_hand_side(dtype: np.dtype[Any], shape: tuple[int, ...], n: int, 
         raise ValueError(f"the right-hand side has shape {shape}, but A is ({n}, {n}): it must be ({n},) or ({n}, m)")
 
 
-def nonfinite_error(place: tuple[int, ...], value: float) -> ValueError:
-    """Describe an entry of a right-hand side that is NaN or infinite."""
+def nonfinite_error(place: tuple[int, ...], value: Any, dtype: np.dtype[Any] | None = None) -> ValueError:
+    """Describe an entry of a right-hand side that is NaN or infinite, or becomes so in the type of L."""
     where = ", ".join(map(str, place))
+    if dtype is not None and np.isfinite(value):
+        return ValueError(
+            f"entry [{where}] of the right-hand side is {value}, beyond the {dtype} of L: scale it, or factor in float64"
+        )
     return ValueError(f"entry [{where}] of the right-hand side is {value}; all must be finite: mend or drop that row")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import UnsupportedTypeError
-from ooc_chol.files.inputs import plain_array
+from ooc_chol.files.inputs import check_name, plain_array
 from ooc_chol.files.zarr_names import is_zarr
 from ooc_chol.memory.sources.array import ArraySource, SliceSource
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
@@ -28,6 +28,7 @@ __all__ = [
     "SliceSource",
     "as_source",
     "from_function",
+    "is_closed",
     "memmap_layout",
     "npy_layout",
     "register_source",
@@ -54,9 +55,15 @@ def as_source(a: Any) -> AbstractSource:
     if (of_zarr := _zarr_source(a)) is not None:
         return of_zarr
     if isinstance(a, str | os.PathLike):
-        return _path_source(Path(a))
+        return _path_source(Path(check_name(a, "A")))
     if isinstance(a, np.ndarray) and not isinstance(a, np.ma.MaskedArray):
         return _array_source(a)
+    if isinstance(a, _sparse_kinds()):
+        raise TypeError(f"A is a scipy.sparse.{type(a).__name__}, but is factored as a dense matrix: pass A.toarray()")
+    if is_closed(a):
+        raise ValueError(
+            f"A is a closed {type(a).__module__}.{type(a).__qualname__}; open its file, and close that after the call"
+        )
     if all(hasattr(a, attribute) for attribute in ("shape", "dtype", "__getitem__")):
         return SliceSource(a)
     if (array := converted(a)) is not None:
@@ -65,6 +72,17 @@ def as_source(a: Any) -> AbstractSource:
         f"A is a {type(a).__module__}.{type(a).__qualname__}, without shape, dtype and slicing A[r0:r1, c0:c1]; pass an array "
         "(np.asarray(A)), the path of a .npy file or a Zarr array, or from_function(n, tile_fn)"
     )
+
+
+def _sparse_kinds() -> tuple[type, ...]:
+    """Types of SciPy's sparse matrices, where it was imported."""
+    sparse = sys.modules.get("scipy.sparse")
+    return () if sparse is None else (sparse.sparray, sparse.spmatrix)
+
+
+def is_closed(a: Any) -> bool:
+    """Tell whether an object is a data set of h5py whose file is closed: all that is asked of it is an error."""
+    return type(a).__module__.partition(".")[0] == "h5py" and not a
 
 
 def converted(a: Any) -> NDArray[Any] | None:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
+from ooc_chol.formats import FP64
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
 from ooc_chol.memory.sources.chunks import ChunkGrid, hdf5_chunks
-from ooc_chol.memory.sources.numbers import put_numbers, real_number, widened
+from ooc_chol.memory.sources.numbers import lost, put_numbers, real_number, widened
 from ooc_chol.process.fork_safety import new_lock
 from ooc_chol.process.threads import UsersCode
 
@@ -156,5 +157,7 @@ class SliceSource(AbstractSource):
 
 
 def _described(entry: object) -> str | None:
-    """An object for a reader; None where it is a number."""
-    return f"the {type(entry).__name__} {entry!r:.40}, no real number" if real_number(entry) is None else None
+    """An object for a reader; None where it is a number that float64 holds."""
+    if real_number(entry) is None:
+        return f"the {type(entry).__name__} {entry!r:.40}, no real number"
+    return lost(entry, FP64.dtype)

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.display.prints import one_line
-from ooc_chol.errors import NonFiniteError, OocCholError, ScheduleError
+from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError, OocCholError, ScheduleError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import Tile
 from ooc_chol.memory.sources.chunks import ChunkGrid
+from ooc_chol.memory.sources.numbers import lost
 from ooc_chol.process.team import ThreadTeam, pieces
 
 #: Most bytes that a thread holds beside ``out`` while it turns what it reads into a row-major tile of float64.
@@ -121,6 +122,14 @@ class AbstractSource(ABC):
         """Describe an entry that was read as NaN without being a number, such as ``"masked"``; None for numbers."""
         return None
 
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        """Describe a finite entry that a type has as an infinity or as zero; None for others, and for what only GPUs can read."""
+        if np.can_cast(self.dtype, dtype) or self.home is not None or self.is_made_on_cuda:
+            return None
+        entry = np.empty((1, 1), np.clongdouble if self.dtype.kind == "c" else np.longdouble)
+        self.read_block(range(row, row + 1), range(col, col + 1), entry)
+        return lost(entry[0, 0], dtype)
+
     def check_unchanged(self) -> None:  # noqa: B027 - most sources cannot tell
         """Refuse what was read so far if the matrix has changed since the source was opened, as far as that can be told."""
 
@@ -161,22 +170,30 @@ class Given(Protocol):
     def describe(self, row: int, col: int) -> str | None:
         """An entry that is no number, in words."""
 
+    def lost(self, row: int, col: int, dtype: np.dtype[Any]) -> str | None:
+        """A finite entry that a type has as an infinity or as zero, in words."""
+
 
 @final
 class entries_named(AbstractContextManager[None]):
-    """Name the entry of the matrix that was given, and what stands there, in a :class:`NonFiniteError` from within the block."""
+    """Name the entry of the matrix that was given, and what stands there, in an error of the factorization within the block.
 
-    def __init__(self, source: Given) -> None:
-        self._source = source
+    ``dtype`` is the one that L is asked in, float64 by default.
+    """
+
+    def __init__(self, source: Given, dtype: str | None = None) -> None:
+        self._source, self._dtype = source, FP64.dtype if dtype is None else np.dtype(dtype)
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        source = self._source
+        if type(error) is NotPositiveDefiniteError and (zero := source.lost(error.minor - 1, error.minor - 1, self._dtype)):
+            raise NotPositiveDefiniteError(error.minor, error.tile, held=zero).with_traceback(error.__traceback__) from None
         if not isinstance(error, NonFiniteError):
             return
-        source = self._source
-        held = source.describe(error.row, error.col)
+        held = source.describe(error.row, error.col) or source.lost(error.row, error.col, self._dtype)
         if held is None and not source.is_transposed:
             return
         place, triangle = ((error.col, error.row), "upper") if source.is_transposed else ((error.row, error.col), "lower")
@@ -194,6 +211,6 @@ def check_dtype(dtype: np.dtype[Any], what: str) -> None:
 def check_shape(shape: tuple[int, ...], what: str) -> int:
     """Refuse every shape but ``(n, n)``."""
     if len(shape) != 2 or shape[0] != shape[1]:
-        batch = "; a batch (b, n, n) is given as one array in memory" if len(shape) == 3 else ""
+        batch = "; cholesky takes a batch (b, n, n), as one array in memory, and all else one matrix" if len(shape) == 3 else ""
         raise ValueError(f"{what} has shape {shape}, but A is a square matrix of shape (n, n){batch}")
     return int(shape[0])

@@ -20,11 +20,8 @@ _BLOCK = 16
 #: Difference of a pair, over the largest entry of the sample, that rounding does not explain: of entries of 32 bits or more, and
 #: of narrower ones or those whose width is unknown. An entry that is zero beside one that is not may be smaller.
 _WIDE, _NARROW, _ZERO = 1e-5, 1e-3, 1e-12
-#: What is said of a matrix that is not, around the pair that shows it.
-ASYMMETRIC = (
-    "{}: A is not symmetric, and only its lower triangle is read. Give lower=True if that is what you mean, lower=False if the "
-    "upper one counts, or (A + A.T) / 2"
-)
+#: How the upper triangle is read of a real matrix, and of a complex one.
+_UPPER = ("lower=False", "A.conj().T")
 _GOLDEN = 0.6180339887498949
 
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -36,11 +33,20 @@ class Asymmetry(NamedTuple):
     row: int  #: Row of the one below the diagonal
     col: int
     below: complex
-    above: complex  #: Of a Hermitian matrix the conjugate of what stands there
+    above: complex  #: Of a complex matrix the conjugate of what stands there
+    is_complex: bool
 
     def __str__(self) -> str:
-        row, col = self.row, self.col
-        return f"A[{row}, {col}] is {self.below:.6g}, but A[{col}, {row}] is {self.above.conjugate():.6g}"
+        there = f"{'the conjugate of ' if self.is_complex else ''}A[{self.col}, {self.row}]"
+        return f"A[{self.row}, {self.col}] is {self.below:.6g}, but {there} is {self.above:.6g}"
+
+    def warning(self) -> str:
+        """The pair, and what to do."""
+        kind, mean = ("Hermitian", "(A + A.conj().T) / 2") if self.is_complex else ("symmetric", "(A + A.T) / 2")
+        return (
+            f"{self}: A is not {kind}, and only its lower triangle is read. Give lower=True if that is what you mean, "
+            f"{_UPPER[self.is_complex]} if the upper one counts, or {mean}"
+        )
 
 
 def find_asymmetry(source: AbstractSource) -> Asymmetry | None:
@@ -51,8 +57,9 @@ def find_asymmetry(source: AbstractSource) -> Asymmetry | None:
     """
     if source.n < 2 or source.sampled_by is None:
         return None
+    is_complex = source.dtype.kind == "c"
     if (hole := find_hole(source)) is not None:
-        return Asymmetry(hole.col, hole.row, hole.other, hole.filled)
+        return Asymmetry(hole.col, hole.row, hole.other, hole.filled.conjugate(), is_complex)
     if source.sampled_by == "entries":
         rows, cols = _spread(source.n)
         below, above = source.entries(rows, cols), source.entries(cols, rows)
@@ -60,27 +67,27 @@ def find_asymmetry(source: AbstractSource) -> Asymmetry | None:
         order = min(source.n, _BLOCK)
         start = (source.n - order) // 2
         rows, cols = _all_pairs(order)
-        block = np.empty((order, order), np.complex128 if source.dtype.kind == "c" else np.float64)
+        block = np.empty((order, order), np.complex128 if is_complex else np.float64)
         source.read_block(span := range(start, start + order), span, block)
         if (block == block.conj().T).all():
             return None
         below, above, rows, cols = block[rows, cols], block[cols, rows], rows + start, cols + start
-    if source.dtype.kind == "c":
+    if is_complex:
         above = above.conj()
     if (below == above).all():  # nearly always
         return None
-    at = _worst(below, above, _NARROW if source.bytes_per_entry < 4 else _WIDE)
-    return None if at is None else Asymmetry(int(rows[at]), int(cols[at]), below[at].item(), above[at].item())
+    at = _worst(below, above, _NARROW if source.bytes_per_entry < 4 else _WIDE, rows != cols)
+    return None if at is None else Asymmetry(int(rows[at]), int(cols[at]), below[at].item(), above[at].item(), is_complex)
 
 
-def _worst(below: NDArray[Any], above: NDArray[Any], tolerance: float) -> int | None:
-    """Where a pair differs most; what is not finite below the diagonal is met by the factorization."""
+def _worst(below: NDArray[Any], above: NDArray[Any], tolerance: float, is_pair: NDArray[np.bool_]) -> int | None:
+    """Where a pair differs most; what is not finite below the diagonal, or not real on it, is met by the factorization."""
     sizes = np.maximum(np.abs(below), np.abs(above))
     largest = sizes[np.isfinite(sizes)].max(initial=0.0)
     with np.errstate(invalid="ignore"):
         difference = np.abs(below - above)
     allowed = np.where((below == 0) != (above == 0), _ZERO, tolerance) * largest
-    differs = ~(difference <= allowed) & np.isfinite(below)
+    differs = ~(difference <= allowed) & np.isfinite(below) & is_pair
     if not differs.any():
         return None
     return int(np.argmax(np.where(differs, np.nan_to_num(difference, nan=np.inf), -1.0)))
@@ -131,7 +138,9 @@ def find_hole(source: AbstractSource) -> Hole | None:
         if (hole := _hole_of(source, grid, i, j, is_below=True)) is not None:
             lost = f"A[{hole.row}, {hole.col}] is {hole.filled:.6g}, since {hole.chunk} is missing"
             there = f"A[{hole.col}, {hole.row}] is {hole.other:.6g}"
-            advice = "give lower=False if the upper triangle counts, or lower=True if what is missing is meant"
+            advice = (
+                f"give {_UPPER[source.dtype.kind == 'c']} if the upper triangle counts, or lower=True if what is missing is meant"
+            )
             raise TierError(f"{lost}, but {there}: write that chunk again, or {advice}")
     holes = (_hole_of(source, grid, i, j, is_below=False) for i, j in above[:_MOST_ABOVE].tolist())
     return next((hole for hole in holes if hole is not None), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from numbers import Integral
+from numbers import Complex, Integral, Rational
 from os import PathLike
 from typing import Any, final
 
@@ -100,7 +100,7 @@ def networkx_adjacency(graph: Any) -> csr_array:
     Raises
     ------
     SparseInputError
-        A weight is a whole number that float64 would round.
+        A weight is no number, or a whole one that float64 would round.
     ValueError
         The graph has no vertices.
     """
@@ -109,15 +109,18 @@ def networkx_adjacency(graph: Any) -> csr_array:
 
     if not len(graph):
         raise ValueError("the graph of NetworkX has no vertices")
+    is_fraction = False
     for one, other, weight in graph.edges(data="weight", default=1):
+        place = f"edge of {one!r:.40} and {other!r:.40}"
+        if not isinstance(weight, Complex | np.bool_):  # which real numbers are, too
+            raise SparseInputError("the graph of NetworkX", place, f"the weight is {weight!r:.40}", "give a number")
         if isinstance(weight, Integral) and abs(int(weight)) > MOST_WHOLE:
             problem = f"the weight is {weight}, a whole number beyond 2^53, which float64 does not hold exactly"
-            place, advice = (
-                f"edge of {one!r:.40} and {other!r:.40}",
-                "give it as a float, or divide all weights by the same number",
-            )
+            advice = "give it as a float, or divide all weights by the same number"
             raise SparseInputError("the graph of NetworkX", place, problem, advice)
-    return csr_array(networkx.to_scipy_sparse_array(graph, weight="weight", format="csr"))
+        is_fraction |= isinstance(weight, Rational) and not isinstance(weight, Integral)
+    dtype = np.float64 if is_fraction else None
+    return csr_array(networkx.to_scipy_sparse_array(graph, dtype=dtype, weight="weight", format="csr"))
 
 
 def of_sparse_table(source: Any) -> Any:

@@ -134,6 +134,8 @@ def test_the_command_averages_over_blocks(tmp_path, capsys):
     words = ["geostat", "fit", str(tmp_path / "data.csv"), "--x", "x", "--y", "y", "--smoothness", "1.5", "--quiet", "--output"]
     assert main([*words, str(tmp_path / "m.json"), "--formula", "z ~ x + y"]) == 0
     assert main([*words, str(tmp_path / "log.json"), "--value", "z", "--transform", "log"]) == 0
+    for mean in ("constant", "zero"):
+        assert main([*words, str(tmp_path / f"{mean}.json"), "--value", "z", "--mean", mean]) == 0
     out = tmp_path / "out.csv"
     words = ["geostat", "predict", str(tmp_path / "m.json"), "--grid", "4,3", "--output"]
     assert main([*words, str(out), "--block", "0.2,0.1"]) == 0
@@ -142,5 +144,12 @@ def test_the_command_averages_over_blocks(tmp_path, capsys):
     assert main([*words, str(tmp_path / "p.csv"), "--target", "field"]) == 0
     points = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
     assert table[:, 2] == pytest.approx(points[:, 2], abs=0.5) and np.all(table[:, 3] <= points[:, 3] + 1e-9)
+    for mean in ("constant", "zero"):
+        words[2] = str(tmp_path / f"{mean}.json")
+        found = []
+        for k, more in enumerate((["--block", "1e-7,1e-7"], ["--target", "field"])):
+            assert main([*words, str(tmp_path / f"{mean}-{k}.csv"), *more]) == 0
+            found.append(np.loadtxt(tmp_path / f"{mean}-{k}.csv", delimiter=",", skiprows=1))
+        assert found[0] == pytest.approx(found[1], rel=1e-5)
     assert main(["geostat", "predict", str(tmp_path / "log.json"), "--grid", "4,3", "--block", "0.2,0.1", "--output", "-"]) == 2
     assert "no transform of the mean" in capsys.readouterr().err

@@ -143,9 +143,3 @@ def test_slurm_without_its_package_is_told(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "dask_jobqueue", None)
     with pytest.raises(oc.errors.MissingPackageError, match="dask-jobqueue"), oc.open_cluster("slurm:2"):
         pass
-
-
-@pytest.mark.usefixtures("clusters")
-def test_a_cluster_of_no_workers_is_refused():
-    with pytest.raises(ValueError, match="at least 1"), oc.open_cluster("local:0"):
-        pass

@@ -110,6 +110,38 @@ def test_mistakes_are_named(folder, monkeypatch, capsys, words, told):
     assert (folder / "gap.csv").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("command", "column", "name"),
+    [
+        ("cv", "value", "prediction"),
+        ("cv", "value", "fold"),
+        ("cv", "coordinates", "standard_error"),
+        ("predict --grid 2,2", "coordinates", "prediction"),
+        ("predict --grid 2,2 --level 0.9", "coordinates", "lower"),
+        ("predict --grid 2,2 --exceed 5", "coordinates", "exceed_5"),
+        ("simulate --grid 2,2 --draws 2", "coordinates", "draw2"),
+    ],
+)
+def test_columns_of_one_name_are_refused_before_the_work(folder, tmp_path, capsys, command, column, name):
+    model = json.loads((folder / "rough.json").read_text())
+    model["data"][column] = [name, "north"] if column == "coordinates" else name
+    (tmp_path / "m.json").write_text(json.dumps(model))
+    word, *more = command.split()
+    assert main(["geostat", word, str(tmp_path / "m.json"), *more, "--output", str(tmp_path / "o.csv")]) == 2
+    assert f"two columns would have the name '{name}': rename that of the data" in capsys.readouterr().err
+
+
+def test_numbers_in_names_of_columns_read_back(folder, tmp_path, capsys):
+    words = ["--exceed", "1000000,1000001,-2.5,1e-7", "--quantiles", "0.12345671,0.12345672,0.5,0.5"]
+    assert (
+        main(["geostat", "predict", str(folder / "rough.json"), "--grid", "2,2", *words, "--output", str(tmp_path / "o.csv")])
+        == 0
+    )
+    names = (tmp_path / "o.csv").read_text().splitlines()[0].split(",")[4:]
+    quantiles = ["quantile_0_12345671", "quantile_0_12345672", "quantile_0_5"]
+    assert names == [*quantiles, "exceed_1e06", "exceed_1000001", "exceed_minus_2_5", "exceed_1eminus_07"]
+
+
 def test_folds_that_match_badly_are_noted(folder, tmp_path, capsys):
     io.write_table(tmp_path / "far.csv", {"east": np.linspace(40, 60, 20), "north": np.full(20, 30.0)})
     assert cv(folder / "rough.json", "--how", "gaps", "--sites", tmp_path / "far.csv") == 0

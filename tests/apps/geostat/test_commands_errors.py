@@ -99,7 +99,7 @@ def test_errors_that_are_none(data, tmp_path, capsys):
     text = data.read_text().replace(",0.8,", ",-0.8,")
     (tmp_path / "wrong.csv").write_text(text)
     assert fit_words(tmp_path / "wrong.csv", "--error-variance", "variance") == 2
-    assert "the known error 'variance' of row 2 (counted from zero) is -0.8" in capsys.readouterr().err
+    assert "the known error 'variance' of line 4 of wrong.csv is -0.8" in capsys.readouterr().err
 
 
 def test_profile_is_drawn_told_and_kept(data, tmp_path, capsys):

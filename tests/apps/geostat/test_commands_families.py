@@ -172,6 +172,19 @@ def test_great_circle_by_the_distance(written, tmp_path, capsys):
     assert "positive definite on the sphere only" in refused(capsys)
 
 
+@pytest.mark.parametrize("option", ["--fix", "--start"])
+def test_parameters_that_are_given_apart_are_all_taken_and_none_twice(written, capsys, option):
+    data = written("anisotropic", PLANE)
+    words = ["--covariance", "anisotropic", "--dry-run", "--fix", "ratio=0.5", option, "smoothness=1.5"]
+    assert fit(data, *words) == 0
+    searched = capsys.readouterr().out.partition(" over ")[2].partition(";")[0].split(", ")
+    assert searched == ["range", *(["smoothness"] if option == "--start" else []), "azimuth", "nugget_ratio"]
+    for twice in (["range=1", option, "range=2"], ["range=1,range=2"]):
+        with pytest.raises(SystemExit):
+            fit(data, *words, option, *twice)
+        assert f"argument {option}: 'range' is given twice" in refused(capsys)
+
+
 def test_dry_run_of_a_family_factors_nothing(written, capsys, monkeypatch):
     data = written("anisotropic", PLANE)
 

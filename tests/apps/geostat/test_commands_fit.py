@@ -204,7 +204,7 @@ def test_smoothness_can_be_free(data, tmp_path, capsys):
         (["--formula", "zinc ~ depth", "--value", "zinc"], "leave these out"),
         (["--formula", "zinc + depth ~ 1"], "2 columns, but one is observed"),
         (["--formula", "zinc ~ __import__('os')"], "is not understood"),
-        (["--formula", "zinc ~ log(depth - 9)"], "is nan in row 0"),
+        (["--formula", "zinc ~ log(depth - 9)"], "is nan in line 2 of "),
         (["--value", "zinc", "--checkpoint", "no/where.jsonl"], "there is no folder"),
         (["--value", "zinc", "--precision-threshold", "-1"], "--precision-threshold is -1.0"),
     ],

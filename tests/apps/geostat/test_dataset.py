@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,32 @@ def test_sites_bring_values_where_they_have_them(tmp_path):
     table = load_sites(DataSpec("csv", "elsewhere.csv", ("x", "y"), "v"), path)
     assert np.array_equal(table.stack(("x", "y")), [[0, 0], [1, 1]])
     assert np.isnan(table.columns["v"][0]) and table.columns["v"][1] == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "words"),
+    [
+        ("0,1,-2,1", {"transform": "log"}, r"value -2 in line 4 of data.csv cannot"),
+        ("0,1,-2,1", {"formula": "log(v) ~ 1"}, r"log\(v\) in the formula is nan in line 4 of data.csv"),
+        ("0,1,2,-1", {"formula": "v ~ sqrt(u)", "covariates": ("u",)}, r"sqrt\(u\) in the formula is nan in line 4 of data.csv"),
+        ("0,1,2,-1", {"formula": "v ~ poly(log(u), 2)", "covariates": ("u",)}, r"log\(u\) in the formula is nan in line 4 of"),
+        ("0,1,2,-1", {"error_variance": "u"}, r"the known error 'u' of line 4 of data.csv is -1"),
+        ("0,1e200,2,1", {}, r"a coordinate of line 4 of data.csv is 1e\+200"),
+        ("0,1,1e200,1", {}, r"the value of line 4 of data.csv is 1e\+200"),
+    ],
+)
+def test_rows_behind_gaps_have_the_number_of_their_line(tmp_path, line, arguments, words):
+    path = write(tmp_path, f"x,y,v,u\n0,0,1,1\n1,NA,1,1\n{line}\n1,1,3,2\n2,1,3,3\n3,1,3,4\n")
+    with pytest.raises(ValueError, match=words):
+        load_dataset(DataSpec("csv", path, ("x", "y"), "v", **arguments))
+
+
+def test_sites_behind_gaps_have_the_number_of_their_line(tmp_path):
+    path, spec = write(tmp_path, "x,y,u\n0,NA,1\n1,1,-1\n"), DataSpec("csv", "a.csv", ("x", "y"), "v", formula="v ~ log(u)")
+    with pytest.raises(ValueError, match=r"log\(u\) in the formula is nan in line 3 of data.csv"):
+        spec.design(load_sites(replace(spec, covariates=("u",)), path))
+    with pytest.raises(ValueError, match=r"a coordinate of line 3 of data.csv is 1e\+200"):
+        load_sites(replace(spec, formula=None), write(tmp_path, "x,y\n0,NA\n1,1e200\n"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 
 import geopandas
@@ -424,6 +425,41 @@ def test_degrees_are_refused_where_the_observations_have_none(tmp_path):
     with pytest.raises(ValueError, match=r"sites\.nc has geographic coordinates, but the observations have not; transform them"):
         load_sites(DataSpec("csv", "a.csv", ("x", "y"), "v"), path)
     assert load_sites(DataSpec("csv", "a.csv", ("x", "y"), "v", lonlat=True), path).columns["x"].tolist() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("column", "ours", "theirs", "is_one"),
+    [
+        ("x", "km", "m", False),
+        ("t", "days since 2000-01-01", "hours since 2000-01-01", False),
+        ("t", "days since 2000-01-01", "days since 2001-01-01", False),
+        ("t", "days since 2000-01-01 00:00 +05:00", "days since 2000-01-01 00:00 -05:00", False),
+        ("slope", "degrees", "percent", False),
+        ("v", "mg", "g", False),
+        ("sd", "mg", "g", False),
+        ("y", "metres", "Meter", True),
+        ("y", "us-ft", "US survey foot", True),
+        ("t", "days since 2000-1-1", "d since 2000-01-01T00:00:00Z", True),
+    ],
+)
+def test_units_that_differ_are_refused(tmp_path, column, ours, theirs, is_one):
+    parts = dict(zip(("x", "y", "t", "slope", "v", "sd"), np.random.default_rng(0).uniform(size=(6, 9)), strict=True))
+
+    def written(name, unit):
+        told = {each: ("i", values, {"units": unit} if each == column else {}) for each, values in parts.items()}
+        xarray.Dataset(told).to_netcdf(tmp_path / name)
+        return tmp_path / name
+
+    spec = DataSpec("csv", str(written("a.nc", ours)), ("x", "y"), "v", ("slope",), time="t", error_sd="sd")
+    told, other = load_dataset(spec).spec, written("b.nc", theirs)
+    for read in (lambda: load_sites(told, other), lambda: load_dataset(replace(told, source=str(other)))):
+        if is_one:
+            assert read()
+            continue
+        with pytest.raises(
+            ValueError, match=rf"column '{column}' of b\.nc is in '{re.escape(theirs)}', but in '{re.escape(ours)}'"
+        ):
+            read()
 
 
 # on the way out

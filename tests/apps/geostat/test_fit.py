@@ -209,6 +209,27 @@ def test_wrong_options_are_named(options, words):
         fit(make_observations(np.arange(10.0), np.sin(np.arange(10.0))), **options)
 
 
+@pytest.mark.parametrize("nugget", [math.nan, math.inf, -1.0])
+def test_a_nugget_that_is_none_is_refused(nugget):
+    sites = np.random.default_rng(0).uniform(size=(9, 2))
+    for unit in (1.0, 1e150):
+        with pytest.raises(ValueError, match=f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance"):
+            fit(make_observations(sites, unit * sites[:, 0]), nugget=nugget)
+
+
+@pytest.mark.parametrize(
+    "name", ["predict", "kriging", "plan_predict", "log_likelihood", "log_likelihood_gradient", "infer", "leave_one_out"]
+)
+def test_what_is_no_model_and_no_settings_is_refused(name):
+    sites = np.random.default_rng(0).uniform(size=(9, 2))
+    observations, model = make_observations(sites, sites[:, 0]), Matern(1.0, 0.3, 1.5, 0.1)
+    function, more = getattr(geostat, name), [sites[:2]] if "predict" in name else []
+    for wrong, words, told in (("m", {}, "model is a str"), (model, {"settings": {"tile_size": 3}}, "settings is a dict")):
+        with pytest.raises(TypeError, match=f"{told}; give"):
+            made = function(observations, wrong, *more, **words)
+            made.__enter__()  # of what is open for a block
+
+
 def test_data_that_cannot_carry_a_fit_are_refused():
     with pytest.raises(ValueError, match="one place"):
         fit(make_observations(np.ones((10, 2)), np.arange(10.0)))

@@ -48,6 +48,12 @@ def test_polynomials_stay_those_of_the_observations():
     [
         ("z ~ soil", ("soil[b]", "soil[c]")),
         ("z ~ 0 + soil", ("soil[a]", "soil[b]", "soil[c]")),
+        ("z ~ 0 + soil + factor(lime)", ("soil[a]", "soil[b]", "soil[c]", "factor(lime)[1]")),
+        ("z ~ x + factor(lime) + soil - 1", ("x", "factor(lime)[0]", "factor(lime)[1]", "soil[b]", "soil[c]")),
+        (
+            "z ~ 0 + soil * factor(lime)",
+            ("soil[a]", "soil[b]", "soil[c]", "factor(lime)[1]", "soil[b]:factor(lime)[1]", "soil[c]:factor(lime)[1]"),
+        ),
         ("z ~ factor(lime)", ("factor(lime)[1]",)),
         ("z ~ C(lime) + x", ("C(lime)[1]", "x")),
         (

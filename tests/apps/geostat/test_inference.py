@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, make_observations, microergodic
+from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, microergodic
 from tests.apps.geostat.few_tiles import fit, infer, likelihood_ratios, log_likelihood_gradient, profile_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_ERRORS, TWO_ROUTES
@@ -92,12 +92,39 @@ def test_delta_method_equals_a_change_of_parameters(field):
     assert (found.microergodic.standard_error / microergodic(model)) ** 2 == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [(Matern(1.0, 1e-12, 30.0, 0.1), math.inf), (Matern(1.0, 1e17, 10.0, 0.1), 0.0), (Matern(1.0, 1e8, 20.0, 0.1), 1e-320)],
+)
+def test_a_microergodic_parameter_beyond_float64_is_none(field, model, value):
+    assert microergodic(model) == value
+    unit = model.range / 0.15
+    found = infer(make_observations(field.coordinates[:40] * unit, field.values[:40]), model)
+    assert found.microergodic is None and "2 nu)  " not in str(found) and "microergodic" not in found.to_dict()["estimates"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Matern(1.0, 0.3, 0.01, 0.1), GeometricAnisotropy(Matern(1.0, 0.3, 0.01, 0.1), angle=0.4, ratio=0.5)],
+    ids=lambda model: type(model).__name__,
+)
+def test_parameters_at_their_least_have_slopes(field, model):
+    found = infer(field.take(np.arange(40)), model, estimated=(*model.values, "variance", "nugget"))
+    assert found.parameters["smoothness"].value == 0.01
+
+
 def test_the_microergodic_parameter_is_better_known_than_variance_and_range():
     model = Matern(2.0, 0.6, 0.5)
     found = infer(simulate(model, 150, seed=6), model, estimated=("range", "variance"))
     relative = [value.standard_error / value.value for value in found.parameters.values()]
     assert found.microergodic.standard_error / found.microergodic.value < 0.5 * min(relative)
     assert found.correlation[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("probes", [-5, 1])
+def test_too_few_probes_are_refused(field, probes):
+    with pytest.raises(ValueError, match=f"{probes} probes are asked for, but a standard error needs at least 2"):
+        infer(field, Matern(2.0, 0.15, 0.9, 0.1), probes=probes)
 
 
 def test_probes_agree_within_their_error(field):

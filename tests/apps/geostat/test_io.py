@@ -39,6 +39,9 @@ def file(tmp_path):
         "x, y, zinc\n1, 2, 3\n4, 5, 6\n",
         "\ufeffx,y,zinc\n1,2,3\n4,5,6\n",
         "id,zinc,my name with blanks,y,x\na,3,b c d e f,2,1\nb,6.0,,5e0,4\n",
+        "x,y,zinc\n1,2,3,\n4,5,6, ,\n",
+        '"x" , "y" ,"zinc"  \n"1" ,"2","3" \n4,5,6\n',
+        'x,y,zinc,note\n1,2,3,"two\nlines, ""one"" mark"\n4,5,6,5" pipe\n',
     ],
 )
 def test_columns_are_found_by_name(file, text):
@@ -70,11 +73,24 @@ def test_optional_columns_drop_nothing(file):
         ("x,y,zinc,zinc\n1,2,3,4\n", r"more than one column 'zinc'"),
         ("x,y,zinc\n1,2,\n", r"no row with a value in every column used \(x, y, zinc\); 1 rows were dropped"),
         ("\nx,y,zinc\n1,2,3\n", r"begins with an empty line"),
+        ("x,y,zinc\n1,2,3\n7,1,2,3\n", r"line 3 has 4 cells, but the header names 3 \(row names without a name\? decimals with"),
+        ('"x" "y" "zinc" \n"1" 1 2 3\n', r"line 2 has 4 cells, but the header names 3"),
+        ("x\ty\tzinc\n1\t2\t3\tNA\n", r"line 2 has 4 cells, but the header names 3"),
+        ('x,y,zinc,note\n1,2,3,a\n1,2,3,"a\n4,5,6,b\n', r"line 3: a quotation mark is never closed"),
+        ('x,y,zinc,note\n1,2,3,"a\n4,5,6,"b"\n7,8,9,c\n', r"line 2: a quotation mark is never closed, or closed within"),
+        ('x,y,"zinc\n1,2,3\n', r"line 1: a quotation mark is never closed"),
+        ("x,y,zinc\n1,2,1_1\n", r"line 2, column 'zinc': '1_1' is not a number"),
+        ("x,y,zinc,note\n1,2,1_1,5_a\n", r"line 2, column 'zinc': '1_1' is not a number"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(file, text, words):
     with pytest.raises(ValueError, match=words):
         read_table(file(text), ("x", "y", "zinc"))
+
+
+def test_codes_with_underscores_are_words(file):
+    table = read_table(file("x,y,plot,zinc\n1,2,1_1,3\n4,5,10_1,6\n"), ("x", "y", "plot", "zinc"), texts=("plot",))
+    assert table.texts["plot"].tolist() == ["1_1", "10_1"] and table.columns["zinc"].tolist() == [3, 6]
 
 
 def test_other_files_are_refused(file, tmp_path):

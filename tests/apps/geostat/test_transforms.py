@@ -110,6 +110,15 @@ def test_quantiles_and_exceedance_are_inverse_and_medians_between(power):
     assert (lower, upper) == (pytest.approx(found.quantile(0.1)), pytest.approx(found.quantile(0.9)))
 
 
+@pytest.mark.parametrize("transform", [box_cox(p) for p in (-0.5, 0.0, 0.3, 1.0, 2.0)] + [Transform(0.5, 0.5, 1.0, 2.0)])
+def test_values_below_all_others_are_exceeded_and_have_no_density(transform):
+    prediction = back_transform(gaussian(), transform, point="mean" if transform.has_mean else "median")
+    below = np.full(7, -3.0)
+    assert np.all(prediction.exceedance(-3.0) == 1.0) and np.all(prediction.log_score(below) == np.inf)
+    if transform.has_mean:  # in a sum of distances
+        assert prediction.crps(below - 1.0) - prediction.crps(below) == pytest.approx(1.0, rel=1e-6)
+
+
 def test_gaussian_predictions_have_quantiles_and_exceedance_too():
     prediction = gaussian()
     assert prediction.exceedance(prediction.quantile(0.3)).diagonal() == pytest.approx(0.7)

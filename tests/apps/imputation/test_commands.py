@@ -79,7 +79,9 @@ def test_a_budget_gives_the_same_bits_and_a_trace(folder, capsys):
 def test_a_plan_runs_nothing(folder, capsys):
     words = ("fit", "gaps.npy", "--graph", "graph.txt", "--devices", "host:0", "--memory-budget", "400 KiB", "--plan")
     assert told(capsys, *words)["plan"]
-    assert "leave out --output" in refused(capsys, *words, "--output", "out.npy")
+    more = ("--output", "out.npy", "--cross-validate", 2, "--checkpoint", "run.oocimp")
+    assert "leave out --output, --cross-validate, --checkpoint" in refused(capsys, *words, *more)
+    assert "no file" in refused(capsys, *words[:3], "nowhere.txt", *words[4:])
 
 
 def test_a_checkpoint_is_gone_on_from(folder, capsys):
@@ -107,6 +109,13 @@ def test_held_out_errors_are_told(folder, capsys):
     words = ("fit", "gaps.npy", "--graph", "graph.txt", "--cross-validate", 2, "--n-lambdas", 9)
     answer = told(capsys, *words)["cross_validation"]
     assert answer["folds"] == 2 and len(answer["errors"]) == 9 and answer["error"] < answer["neighbours"]
+
+
+def test_a_validation_that_fails_leaves_the_fit(folder, capsys):
+    np.save("ones.npy", np.where(MASK[:, None, None], np.ones_like(tensor()), np.nan))
+    words = ("fit", "ones.npy", "--graph", "graph.txt", "--cross-validate", 2, "--output", "out.npz", "--quiet")
+    assert "all that is observed is 1, so that" in refused(capsys, *words)
+    assert np.array_equal(read_tensor("out.npz").tensor, np.ones_like(tensor()))
 
 
 def test_what_is_chosen_by_what_is_held_out(folder, capsys):
@@ -147,6 +156,7 @@ def test_what_is_wrong_is_said_on_one_line(folder, capsys):
     np.save("infinite.npy", infinite)
     np.save("ints.npy", np.zeros((N, 2, 2), int))
     np.save("few.npy", np.zeros((5, 2, 2)))
+    np.savez("named.npz", **{"a/b": np.load("gaps.npy")})
     (folder / "neg.txt").write_text("0 1 -2\n")
     for words, said in (
         (("fit", "ints.npy", "--graph", "graph.txt"), "float32 or float64"),
@@ -160,6 +170,9 @@ def test_what_is_wrong_is_said_on_one_line(folder, capsys):
         ((*fitted, "--picture", "a.doc"), "pictures end in"),
         ((*fitted, "--output", "run.npz", "--checkpoint", "run.npz"), "same file"),
         ((*fitted, "--mask", "graph.txt"), "the mask has shape"),
+        ((*fitted, "--cross-validate", 99, "--output", "out.npz"), "folds is 99"),
+        (("fit", "gaps.npy", "--graph", "graph.npy", "--base", 1), "base is for lists of edges"),
+        (("fit", "named.npz", "--graph", "graph.txt", "--output", "out.nc"), "no name such as 'a/b'"),
         (("fit", "nowhere.npy", "--graph", "graph.txt"), "nowhere.npy"),
     ):
         error = refused(capsys, *words)

@@ -69,11 +69,12 @@ def test_it_prints_as_objects_do():
         ({"decay": 2}, ValueError, "decay is 2"),
         ({"mask": np.ones(3, bool)}, ValueError, "mask holds bool of shape"),
         ({"mask": np.ones(N)}, ValueError, "mask holds float64"),
+        ({"X": np.full((N, 2, 2), 7.0)}, ValueError, "all that is observed is 7, so that there is nothing"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, kind, said):
     with pytest.raises(kind, match=said):
-        cross_validate(tensor(), fourier(), **options)
+        cross_validate(**{"X": tensor(), "graph": fourier(), **options})
 
 
 @pytest.mark.parametrize("power", [-1060, -700, 700, 1010])

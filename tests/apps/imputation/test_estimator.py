@@ -54,6 +54,25 @@ def test_fills_another_tensor_of_its_shape():
         fitted.transform(other[:5])
 
 
+@pytest.mark.parametrize(
+    "other",
+    [16777217 * np.ones((N, 12, 12)), np.full((N, 12, 12), 1e39), np.full((N, 12, 12), 7), np.ones((N, 12, 12), np.float32)],
+    ids=["digits", "range", "whole", "float32"],
+)
+def test_what_is_given_is_not_rounded(other):
+    filled = ConvolutionalImputer(fourier(), n_lambdas=1, held_out=0).fit(tensor(), MASK).transform(other)
+    assert np.array_equal(filled, other) and filled.dtype == (np.float32 if other.dtype == np.float32 else np.float64)
+
+
+@pytest.mark.parametrize("kind", [complex, object, str])
+def test_other_numbers_are_refused(kind):
+    fitted = ConvolutionalImputer(fourier(), n_lambdas=1, held_out=0).fit(tensor(), MASK)
+    with pytest.raises(TypeError, match=r"X holds .*; give float32 or float64"):
+        fitted.transform(tensor().astype(kind))
+    with pytest.raises(ValueError, match="a whole number beyond 2"):
+        fitted.transform(np.full((N, 12, 12), 2**53 + 1))
+
+
 def test_goes_on_from_an_earlier_fit():
     x = tensor()
     estimator = ConvolutionalImputer(fourier(), n_lambdas=5, tol=0.0)

@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from scipy.io import netcdf_file
 
 import ooc_chol as oc
 from ooc_chol.apps.imputation import observed_mask, read_graph, read_mask, read_tensor, write_tensor
@@ -55,6 +56,84 @@ def test_netcdf_keeps_its_names_and_says_what_was_observed(tmp_path):
         assert content["t2m"].units == "K" and content["t2m"].dimensions == ("station", "hour", "day")
         assert np.array_equal(content["observed"][...], mask)
     assert read_tensor(tmp_path / "out.nc", variable="t2m").tensor[1, 0, 1] == 3.5
+
+
+@pytest.mark.parametrize("name", ["cov", "observed", "tempérance", "温度"])
+def test_netcdf_holds_any_names_and_axes_that_share_one(tmp_path, name):
+    like = files.TensorFile(np.zeros((4, 3, 3)), name=name, axes=("stätion", "channel", "channel"))
+    tensor, mask = np.arange(36.0).reshape(4, 3, 3), np.array([True, False, True, True])
+    write_tensor(tmp_path / "a.nc", tensor, mask=mask, like=like)
+    found = read_tensor(tmp_path / "a.nc", variable=name)
+    assert np.array_equal(found.tensor, tensor) and (found.name, found.axes) == (like.name, like.axes)
+    with netcdf_file(tmp_path / "a.nc", mmap=False) as content:
+        assert content.variables["is_observed" if name == "observed" else "observed"][:].tolist() == mask.tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "held"),
+    [("u1", "i2"), ("u2", "i4"), ("u4", "f8"), ("u8", "f8"), ("i1", "i1"), ("i8", "f8"), ("f2", "f4"), (">f4", "f4")],
+)
+def test_netcdf_holds_numbers_of_any_type(tmp_path, dtype, held):
+    write_tensor(tmp_path / "a.nc", np.arange(100, 124).reshape(SHAPE).astype(dtype))
+    found = read_tensor(tmp_path / "a.nc").tensor
+    assert found.dtype == held and np.array_equal(found, np.arange(100, 124).reshape(SHAPE))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "error", "said"),
+    [
+        ("a/b", np.zeros(SHAPE), ValueError, "NetCDF has no name such as 'a/b'"),
+        ("", np.zeros(SHAPE), ValueError, "NetCDF has no name such as ''"),
+        ("a", np.full(SHAPE, 2**53 + 1), ValueError, "whole numbers beyond 2"),
+        ("a", np.zeros(SHAPE, complex), TypeError, "has no numbers such as complex128"),
+        ("a", np.broadcast_to(np.float64(1), (1 << 14, 1 << 7, 1 << 7)), ValueError, "holds 2147483644"),
+    ],
+)
+def test_what_netcdf_cannot_hold_is_refused(tmp_path, name, tensor, error, said):
+    with pytest.raises(error, match=said):
+        write_tensor(tmp_path / "a.nc", tensor, like=files.TensorFile(tensor, name=name))
+    with pytest.raises(ValueError, match="share a name, and no size"):
+        write_tensor(tmp_path / "a.nc", numbers(), like=files.TensorFile(numbers(), axes=("a", "b", "b")))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "gaps"),
+    [
+        ("f", {}, [9.969209968386869e36]),
+        ("d", {}, [9.969209968386869e36]),
+        ("h", {}, [-32767]),
+        ("i", {}, [-2147483647]),
+        ("b", {}, []),
+        ("h", {"_FillValue": np.int16(-9), "missing_value": np.int16(5)}, [-9, 5]),
+        ("f", {"missing_value": -999.9}, [np.float32(-999.9)]),
+        ("i", {"missing_value": np.array([3, 4], "i4")}, [3, 4]),
+        ("i", {"missing_value": b"none", "valid_range": np.int32(3)}, []),
+        ("h", {"valid_range": np.array([-4, 30], "i2"), "scale_factor": 0.5}, [-5, 31]),
+        ("f", {"valid_min": np.float32(-4), "valid_max": np.float32(30)}, [-5, 31]),
+    ],
+)
+def test_gaps_of_netcdf_3_are_those_of_netcdf_4(tmp_path, dtype, attributes, gaps):
+    raw = np.arange(6, 30).astype(dtype)
+    raw[: len(gaps)] = gaps
+    with netcdf_file(tmp_path / "a.nc", "w") as content:
+        for axis, size in zip("abc", SHAPE, strict=True):
+            content.createDimension(axis, size)
+        made = content.createVariable("t", dtype, tuple("abc"))
+        made[...] = raw.reshape(SHAPE)
+        for name, value in attributes.items():
+            setattr(made, name, value)
+    found = read_tensor(tmp_path / "a.nc").tensor.ravel()
+    assert np.flatnonzero(np.isnan(found)).tolist() == [*range(len(gaps))]
+    assert np.array_equal(found[len(gaps) :], raw[len(gaps) :] * attributes.get("scale_factor", 1))
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4"])
+def test_numbers_in_the_other_byte_order_are_read(tmp_path, name, dtype):
+    (np.save if name == "a.npy" else np.savez)(tmp_path / name, np.rint(numbers()).astype(dtype))
+    found = read_tensor(tmp_path / name).tensor
+    assert found.dtype == dtype[1:] and np.array_equal(found, np.rint(numbers()))
 
 
 def test_files_without_our_mark_are_replaced_only_when_asked(tmp_path):

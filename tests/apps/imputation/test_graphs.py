@@ -46,6 +46,30 @@ def test_places_are_joined_with_their_nearest():
         neighbour_graph([[np.nan], [1.0]], 1)
 
 
+@pytest.mark.parametrize("power", [-1060, -700, 700, 1020])
+def test_places_may_be_in_any_unit(power):
+    places = np.round(np.random.default_rng(0).random((9, 2)) * 2**10)
+    assert abs(neighbour_graph(np.ldexp(places, power - 10), 2) - neighbour_graph(places, 2)).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("places", "number", "error", "said"),
+    [(np.zeros((4, 0)), 1, ValueError, "finite coordinates"), (np.zeros((4, 1)), 1.5, TypeError, "n_neighbors is a float")],
+)
+def test_what_joins_no_places_is_refused(places, number, error, said):
+    with pytest.raises(error, match=said):
+        neighbour_graph(places, number)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((4, 2, 2), (4, 2), (4, 4)), ((4, 2, 2), (3,), (4, 4)), ((4, 2, 2), (4,), (3, 3)), ((4, 2), (4,), (4, 4))]
+)
+def test_means_of_neighbours_need_shapes_that_fit(shapes):
+    x, mask, weights = shapes
+    with pytest.raises(ValueError, match=r"give .N, m, n., a mask of the same"):
+        neighbour_means(np.zeros(x), np.ones(mask, bool), csr_array(np.zeros(weights)))
+
+
 def test_gaps_are_slices_where_all_are_whole():
     x = np.zeros((3, 2, 2))
     x[0] = np.nan

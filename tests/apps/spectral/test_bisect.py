@@ -118,6 +118,37 @@ def test_multiple_eigenvalues_are_told():
     assert not any("lambda_2" in note for note in line.report.notes)
 
 
+def weakly_joined(one, other, weight):
+    """Two graphs, the weights of the second times this, and its first vertex joined with three of the first by that."""
+    both = together(one, weight * other).tolil()
+    n = one.shape[0]
+    both[n, [0, 5, 9]] = weight
+    both[[0, 5, 9], n] = weight
+    return csr_array(both)
+
+
+@pytest.mark.parametrize("weight", [1e-31, 1e-69, 1e-300])
+@pytest.mark.parametrize("other", [csr_array((1, 1)), csr_array((3, 3)), path(40)], ids=["one", "three", "path"])
+def test_vertices_that_next_to_nothing_joins_are_packed(weight, other):
+    found = cut_of(weakly_joined(grid(30, 30), other, weight), devices="host:0")
+    assert found.cut <= 31 and found.report.components > 1
+
+
+@pytest.mark.parametrize("weight", [1e-20, 1e-29, 1e-31, 1e-200, 1e-300])
+def test_halves_of_other_magnitudes_are_told_apart(weight):
+    found = cut_of(weakly_joined(grid(6, 6), grid(6, 6), weight))
+    assert found.cut == 3 * weight and not any("lambda_2" in note for note in found.report.notes)
+
+
+@pytest.mark.parametrize("n_parts", [2, 5])
+def test_weights_of_edges_of_all_magnitudes(n_parts):
+    rng = np.random.default_rng(0)
+    ends = [(a, b) for a in range(60) for b in range(a) if rng.random() < 0.1]
+    matrix = from_edges(60, ends, 10.0 ** rng.uniform(-300, 300, len(ends)))
+    found = spectral.partition(matrix, n_parts, devices="host:0")
+    assert found.sizes.tolist() == [60 / n_parts] * n_parts and found.cut == pytest.approx(recounted(matrix, found.labels))
+
+
 def test_weights_of_edges_decide():
     ring = from_edges(8, [(a, (a + 1) % 8) for a in range(8)], [5, 5, 1, 5, 5, 5, 1, 5])
     assert cut_of(ring).cut == 2

@@ -74,6 +74,12 @@ def test_neighbours_are_the_nearest_whatever_is_at_the_same_place():
     assert neighbour_graph(X, 99).toarray().tolist() == (2 * (1 - np.eye(5))).tolist()
 
 
+@pytest.mark.parametrize("power", [-1060, -700, 700, 1020])
+def test_features_may_be_in_any_unit(power):
+    X = np.round(np.random.default_rng(0).random((9, 2)) * 2**10)
+    assert abs(neighbour_graph(np.ldexp(X, power - 10), 2) - neighbour_graph(X, 2)).max() == 0
+
+
 @pytest.mark.parametrize(
     ("options", "X", "text"),
     [

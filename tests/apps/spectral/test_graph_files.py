@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 import ooc_chol as oc
 from ooc_chol.apps.spectral import read_partition, write_partition
 from tests.apps.spectral.spectral_graphs import clique_matrix, graph_of, grid_matrix, joined, path_matrix
+from tests.inside.cli import main
 from tests.inside.spectral import components
 
 pytestmark = pytest.mark.host
@@ -73,6 +74,15 @@ def test_files_that_hold_no_parts(tmp_path: Path, content: bytes, said: str) -> 
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(oc.errors.SparseInputError, match=said):
         read_partition(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv", "a.npy", "a.ooc", "a.graph", "a.csv.gz"])
+def test_parts_are_not_written_where_a_name_promises_something_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / "g.txt").write_text("0 1\n1 2\n")
+    with pytest.raises(ValueError, match="a partition is not written as"):
+        write_partition(tmp_path / name, [0, 1], replace=True)
+    assert main(["spectral", "bisect", str(tmp_path / "g.txt"), "--output", str(tmp_path / name)]) == 2
+    assert [each.name for each in tmp_path.iterdir()] == ["g.txt"]
 
 
 def test_files_of_other_systems(tmp_path: Path) -> None:

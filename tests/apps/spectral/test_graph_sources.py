@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,6 +134,39 @@ def test_graphs_of_networkx() -> None:
         as_graph(nx.DiGraph([(0, 1), (1, 2)]))
     with pytest.raises(ValueError, match="no vertices"):
         as_graph(nx.Graph())
+
+
+@pytest.mark.package("networkx")
+@pytest.mark.parametrize("weight", [None, "2", [2], "np.array"])
+def test_weights_of_networkx_that_are_no_numbers(weight: object) -> None:
+    import networkx as nx
+
+    weight = np.ones(2) if weight == "np.array" else weight
+    with pytest.raises(oc.errors.SparseInputError, match=r"edge of 'b' and 'e': the weight is .*; give a number"):
+        as_graph(nx.Graph([("a", "b"), ("b", "e", {"weight": weight})]))
+    graph = nx.Graph([("a", "b")])
+    graph.nodes["b"]["weight"] = weight
+    with pytest.raises(oc.errors.SparseInputError, match=r"vertex 'b': the weight is .*; give a positive number"):
+        as_graph(graph)
+
+
+@pytest.mark.package("networkx")
+def test_fractions_of_networkx_are_those_of_float64() -> None:
+    import networkx as nx
+
+    graph = nx.Graph([("a", "b", {"weight": Fraction(1, 3)}), ("b", "c")])
+    graph.nodes["b"]["weight"] = Fraction(1, 2)
+    found = as_graph(graph)
+    assert found.adjacency.data.tolist() == [1 / 3, 1 / 3, 1, 1] and found.vertex_weights.tolist() == [1, 0.5, 1]
+
+
+@pytest.mark.parametrize("dtype", ["f2", ">f4", ">f8", ">i4", "?", "g"])
+@pytest.mark.parametrize("form", ["csr", "coo", "csc", "bsr", "dok", "lil", "array"])
+def test_numbers_of_any_type_and_form(form: str, dtype: str) -> None:
+    given: Any = MATRIX.astype(dtype) if form == "array" else csr_array(MATRIX).asformat(form)
+    if form not in ("array", "dok", "lil"):
+        given.data = given.data.astype(dtype)
+    assert same(as_graph(given), MATRIX > 0 if given.dtype == np.bool_ else MATRIX)
 
 
 @pytest.mark.package("networkx")
@@ -267,6 +302,8 @@ def test_edges_of_files_are_counted_as_the_file_does(tmp_path: Path) -> None:
         ([1, 1, np.nan, 1], ValueError, "that of vertex 2 is nan"),
         (["a", "b", "c", "d"], TypeError, "real numbers"),
         ([1j, 1, 1, 1], TypeError, "real numbers"),
+        (np.full(4, np.longdouble("1e-4000")), ValueError, "that of vertex 0 is"),
+        (np.full(4, np.longdouble("1e4000")), ValueError, "that of vertex 0 is"),
     ],
 )
 def test_weights_of_vertices_that_are_wrong(weights: object, error: type[Exception], said: str) -> None:

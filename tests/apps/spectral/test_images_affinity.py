@@ -100,6 +100,13 @@ def test_weights_too_small_for_float64_are_no_entries() -> None:
     assert matrix[0, 1] == np.exp(-1.0)
 
 
+@pytest.mark.parametrize(("sigma_x", "entries"), [(1e200, 4), (1e160, 4), (1e-160, 0), (1e-200, 0), (5e-324, 0)])
+def test_scales_of_any_magnitude(sigma_x: float, entries: int) -> None:
+    features = Features(np.zeros((1, 3, 1)), np.ones((1, 3), bool))
+    matrix = pixel_affinity(features, check_scales(1, 1.0, sigma_x)).adjacency
+    assert matrix.nnz == entries and (matrix.data == 1).all()
+
+
 @pytest.mark.parametrize(
     ("radius", "sigma_i", "sigma_x", "told"),
     [

@@ -59,6 +59,13 @@ def test_as_many_parts_as_vertices():
     assert sorted(found.labels) == [*range(6)] and found.cut == 15
 
 
+def test_a_target_below_a_vertex_is_told():
+    found = spectral.partition(grid(4, 5), 3, target_sizes=[0.5, 0.49, 0.01])
+    assert found.sizes.tolist()[2] == 1
+    told = "Part 2 has a target of 0.2, but the lightest vertex weighs 1"
+    assert [note for note in found.report.notes if note.startswith(told)]
+
+
 def test_one_part():
     found = spectral.partition(path(5), 1)
     assert found.labels.tolist() == [0] * 5 and found.cut == 0 and found.report.bisections == 0
@@ -94,6 +101,14 @@ def test_balance_bounds_every_part():
     exact, loose = (spectral.partition(matrix, 5, balance=balance) for balance in (0.0, 0.06))
     assert exact.imbalance < 5 / 402 and loose.imbalance <= 0.06
     assert loose.cut <= exact.cut
+
+
+@pytest.mark.parametrize("balance", [0.003, 0.01, 0.03])
+@pytest.mark.parametrize("kind", ["uniform", "lognormal"])
+def test_balance_bounds_parts_of_weights_that_are_not_whole(kind, balance):
+    weights = np.random.default_rng(1).random(144) + 0.1 if kind == "uniform" else np.random.default_rng(2).lognormal(size=144)
+    found = spectral.partition(grid(12, 12), 8, vertex_weights=weights, balance=balance, devices="host:0")
+    assert found.imbalance <= balance * (1 + 1e-9) and found.cut <= 60
 
 
 def test_moves_between_neighbours_gain(monkeypatch):

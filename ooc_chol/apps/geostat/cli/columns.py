@@ -140,7 +140,7 @@ def errors_at(spec: DataSpec, sites: Table, target: str) -> NDArray[np.float64] 
     name = spec.error_variance or spec.error_sd
     if target == "field" or name is None:
         return None
-    errors = spec.errors(sites.columns)
+    errors = spec.errors(sites.columns, sites.rows)
     if errors is None:
         note(
             f"the sites have no column {name!r}: a new observation there is one whose error has the variance of the nugget alone"

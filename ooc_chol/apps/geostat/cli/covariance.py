@@ -60,6 +60,7 @@ def add_covariance_options(parser: argparse._ActionsContainer) -> None:
         "--start",
         metavar="range=0.1,azimuth=30",
         type=_values,
+        action=_Merged,
         default={},
         help="where the search starts (default: lengths from the extent of the sites); azimuths in degrees clockwise from north",
     )
@@ -67,9 +68,21 @@ def add_covariance_options(parser: argparse._ActionsContainer) -> None:
         "--fix",
         metavar="smoothness=1.5,...",
         type=_kept,
+        action=_Merged,
         default={},
         help="parameters that are kept, at a value or at their start",
     )
+
+
+class _Merged(argparse.Action):
+    """Names and values of an option that is given once or more, each name once."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        """Add the values to those before them."""
+        there = getattr(namespace, self.dest)
+        if twice := [name for name in values if name in there]:
+            raise argparse.ArgumentError(self, f"{twice[0]!r} is given twice")
+        setattr(namespace, self.dest, {**there, **values})
 
 
 def is_family(options: argparse.Namespace) -> bool:
@@ -150,6 +163,8 @@ def _kept(text: str) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for part in text.split(","):
         name, equals, number = (word.strip() for word in part.partition("="))
+        if name in found:
+            raise argparse.ArgumentTypeError(f"{name!r} is given twice")
         try:
             found[name] = float(number) if equals else None
         except ValueError:

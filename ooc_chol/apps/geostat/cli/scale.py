@@ -61,7 +61,8 @@ class Quantity:
 
     def title(self, value: str) -> str:
         """Name of the quantity, in words."""
-        return f"P({value} > {self.number:g})" if self.kind == "exceed" else f"quantile {self.number:g}"
+        number = _exact(self.number)
+        return f"P({value} > {number})" if self.kind == "exceed" else f"quantile {number}"
 
 
 def add_quantity(parser: argparse._ActionsContainer) -> None:
@@ -138,11 +139,17 @@ def distribution_columns(
 ) -> dict[str, Column]:
     """Columns of quantiles and of probabilities of exceedance."""
     value, unit = spec.value_name, spec.value_unit
-    columns = [Column(prediction.quantile(p), f"quantile {p:g} of {value}", unit) for p in quantiles]
-    columns += [Column(prediction.exceedance(c), f"probability that {value} exceeds {c:g}", "1") for c in thresholds]
+    columns = [Column(prediction.quantile(p), f"quantile {_exact(p)} of {value}", unit) for p in quantiles]
+    columns += [Column(prediction.exceedance(c), f"probability that {value} exceeds {_exact(c)}", "1") for c in thresholds]
     return dict(zip(distribution_names(quantiles, thresholds), columns, strict=True))
 
 
 def _word(number: float) -> str:
     """A number as part of a name."""
-    return f"{number:g}".replace("-", "minus_").replace("+", "").replace(".", "_")
+    return _exact(number).replace("-", "minus_").replace("+", "").replace(".", "_")
+
+
+def _exact(number: float) -> str:
+    """A number in few digits that read back as it."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number).removesuffix(".0")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, check_model
 from ooc_chol.apps.geostat.data.observations import ROUNDINGS, Observations
 from ooc_chol.apps.geostat.data.rows import Rows
 from ooc_chol.apps.geostat.errors import SingularCovarianceError, place_text
@@ -57,6 +57,7 @@ def check_places(model: AbstractCovariance, sites: _Array, errors: _Array, rows:
 
 def check_observations(observations: Observations, model: AbstractCovariance) -> None:
     """:func:`check_places` of observations with their known errors."""
+    check_model(model)
     errors = np.zeros(observations.n) if observations.error_variances is None else observations.error_variances
     check_places(model, observations.coordinates, model.nugget + errors, observations.named_rows)
 

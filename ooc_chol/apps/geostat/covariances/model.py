@@ -304,6 +304,12 @@ def check_nugget(nugget: float) -> None:
         raise ValueError(f"nugget is {nugget}, but it must be finite, and zero or positive")
 
 
+def check_model(model: object) -> None:
+    """Raise ``TypeError`` for what is no covariance function."""
+    if not isinstance(model, AbstractCovariance):
+        raise TypeError(f"model is a {type(model).__name__}; give a covariance function, such as Matern(...) or a fit's model")
+
+
 def kept_nugget(nugget: Nugget) -> float | None:
     """The variance at which the nugget is kept, or None when it is estimated."""
     if nugget == "free":

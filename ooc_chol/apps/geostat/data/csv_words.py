@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator
 
@@ -41,8 +42,15 @@ def worded(columns: dict[str, list[str]], quoted: Collection[str]) -> dict[str, 
     return {name: np.array(cells, dtype=np.str_) for name, cells in columns.items() if name in quoted or not _numbers(cells)}
 
 
+def number_of(text: str) -> float:
+    """The number that a text is; ``ValueError`` where it is none, as of codes with underscores, which Python takes for digits."""
+    if "_" in text:
+        raise ValueError(f"{text!r:.60} is not a number")
+    return float(text)
+
+
 def _numbers(cells: list[str]) -> bool:
     try:
-        return bool(np.isfinite(np.array(cells, dtype=np.float64)).all())
+        return all(map(math.isfinite, map(number_of, cells)))
     except ValueError:
         return False

@@ -15,11 +15,12 @@ from ooc_chol.apps.geostat.data.crs import Crs, is_east, is_north
 from ooc_chol.apps.geostat.data.drift import drifted, with_rasters
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
-from ooc_chol.apps.geostat.data.observations import Observations, check_size, make_observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_coordinates, check_size, make_observations
 from ooc_chol.apps.geostat.data.spec import DataSpec as DataSpec
 from ooc_chol.apps.geostat.data.spec import example_spec as example_spec
 from ooc_chol.apps.geostat.data.tables import file_kind, load_table
 from ooc_chol.apps.geostat.data.terrain import jacksboro
+from ooc_chol.apps.geostat.data.units import same_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
     Raises
     ------
     ValueError
-        The file or a value in it is wrong, and the text says where; or its reference system contradicts ``spec``.
+        The file or a value in it is wrong, and the text says where; or its reference system or a unit contradicts ``spec``.
     OSError
         The file cannot be read.
     MissingExtraError
@@ -95,16 +96,17 @@ def load_dataset(spec: DataSpec) -> Dataset:
         texts = {name: ", ".join(levels) for name, levels in told.levels.items() if name in table.texts}
         notes += tuple(f"{name} is text: a factor of the levels {levels:.200}" for name, levels in texts.items())
     positions = table.stack(spec.axes)
-    values = spec.observed(table.columns)
+    values = spec.observed(table.columns, table.rows)
     if table.rows is not None:
         check_size(values, table.rows)
+        check_coordinates(positions, table.rows)
     observations = make_observations(
         told.cartesian(positions),
         values,
         covariates=told.design(table),
         covariate_names=told.terms,
         mean=spec.mean,
-        error_variances=spec.errors(table.columns),
+        error_variances=spec.errors(table.columns, table.rows),
         space=told.space,
     )
     observations = replace(observations, rows=table.rows)
@@ -121,6 +123,8 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
     if spec.formula is None:
         spec.learned(table)  # which refuses text
     _, table, notes = drifted(spec, table)
+    if table.rows is not None:
+        check_coordinates(table.stack(spec.axes), table.rows)
     return replace(table, notes=(*table.notes, *notes))
 
 
@@ -193,7 +197,19 @@ def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def _told_by_file(spec: DataSpec, table: Table) -> tuple[DataSpec, tuple[str, ...]]:
     """The specification with what the file tells of units and reference system, and a note when that changes distances."""
-    spec = replace(spec, units={**spec.units, **{k: unit for k, unit in table.units.items() if k in spec.names}})
+    told = {k: unit for k, unit in table.units.items() if k in spec.names}
+    found = _system_told(replace(spec, units={**spec.units, **told}), table)
+    for name, unit in told.items():
+        if unit and (known := spec.units.get(name, "")) and not same_unit(unit, known):
+            raise ValueError(
+                f"column {name!r} of {table.source} is in {unit!r}, but in {known!r} by the observations, the fit or --crs; "
+                "convert it first"
+            )
+    return found
+
+
+def _system_told(spec: DataSpec, table: Table) -> tuple[DataSpec, tuple[str, ...]]:
+    """The specification with the reference system that the file tells, and a note when that changes distances."""
     if is_north(spec.units.get(spec.coordinates[0], "")):
         raise ValueError(f"column {spec.coordinates[0]!r} of {table.source} is the latitude: give the longitude first")
     crs = table.crs or _crs_by_units(spec)

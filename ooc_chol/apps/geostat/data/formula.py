@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.data.formula_basis import learned_levels, learned_pol
 from ooc_chol.apps.geostat.data.formula_syntax import SHOWN, Binary, Call, Name, Node, Number, Unary
 from ooc_chol.apps.geostat.data.formula_terms import FUNCTIONS as FUNCTIONS
 from ooc_chol.apps.geostat.data.formula_terms import expanded, is_factor_call
+from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.errors import UnknownLevelError
 
 Array = NDArray[np.float64]
@@ -90,13 +91,15 @@ class Formula:
         """Variables of the terms: columns, functions of columns, factors and polynomials."""
         return tuple(dict.fromkeys(part for term in self.terms for part in _factors_of(syntax.parse(term))))
 
-    def values(self, columns: Columns) -> Array:
+    def values(self, columns: Columns, *, rows: Rows | None = None) -> Array:
         """The observed values, shape ``(n,)``.
 
         Parameters
         ----------
         columns : mapping of str to (n,) array
             At least those that the left side uses.
+        rows : Rows, optional
+            Names of the rows in messages; numbers counted from zero when not given.
 
         Returns
         -------
@@ -108,15 +111,17 @@ class Formula:
         ValueError
             A column is missing, or the result is not finite: the text names expression and row.
         """
-        return _evaluated(syntax.parse(self.value), columns)
+        return _evaluated(syntax.parse(self.value), columns, rows)
 
-    def basis(self, columns: Columns) -> Basis:
+    def basis(self, columns: Columns, *, rows: Rows | None = None) -> Basis:
         """Levels of factors and orthogonal polynomials, as the observations have them.
 
         Parameters
         ----------
         columns : mapping of str to (n,) array
             At least :attr:`term_columns`; text where a column is a factor by itself.
+        rows : Rows, optional
+            Names of the rows in messages.
 
         Returns
         -------
@@ -136,10 +141,10 @@ class Formula:
                 levels[text] = learned_levels(text, columns[syntax.names(part)[0]])
             elif isinstance(part, Call) and part.function == "poly":
                 degree = int(_number(part.arguments[1]))
-                polynomials[text] = learned_polynomial(text, _evaluated(part.arguments[0], columns), degree)
+                polynomials[text] = learned_polynomial(text, _evaluated(part.arguments[0], columns, rows), degree)
         return Basis(levels, polynomials)
 
-    def covariates(self, columns: Columns, basis: Basis | None = None) -> Array:
+    def covariates(self, columns: Columns, basis: Basis | None = None, *, rows: Rows | None = None) -> Array:
         """The terms without the intercept, shape ``(n, q)``.
 
         Parameters
@@ -148,6 +153,8 @@ class Formula:
             At least :attr:`term_columns`, and one column; text where a column is a factor by itself.
         basis : Basis, optional
             Levels and polynomials of the observations (:meth:`basis`); those of ``columns`` themselves when not given.
+        rows : Rows, optional
+            Names of the rows in messages.
 
         Returns
         -------
@@ -162,9 +169,9 @@ class Formula:
         """
         if not columns:
             raise ValueError("there are no columns, so that the number of rows is not known")
-        found = self.basis(columns) if basis is None else basis
+        found = self.basis(columns, rows=rows) if basis is None else basis
         n = len(next(iter(columns.values())))
-        blocks = [_product([self._coded(part, term, columns, found)[0] for part in _parts(term)]) for term in self.terms]
+        blocks = [_product([self._coded(part, term, columns, found, rows) for part in _parts(term)]) for term in self.terms]
         return np.column_stack([np.empty((n, 0)), *blocks])
 
     def names(self, basis: Basis | None = None) -> tuple[str, ...]:
@@ -189,8 +196,8 @@ class Formula:
         found = Basis() if basis is None else basis
         return tuple(name for term in self.terms for name in _joined([self._labels(part, term, found) for part in _parts(term)]))
 
-    def _coded(self, part: Node, term: str, columns: Columns, basis: Basis) -> tuple[Array, tuple[str, ...]]:
-        """Columns of one variable of a term, with what is added to its name."""
+    def _coded(self, part: Node, term: str, columns: Columns, basis: Basis, rows: Rows | None) -> Array:
+        """Columns of one variable of a term."""
         text = syntax.written(part)
         if text in basis.levels:
             name = syntax.names(part)[0]
@@ -198,10 +205,10 @@ class Formula:
             codes, chosen = text_of_codes(columns[name]), self._levels(text, term, basis)
             if unknown := sorted(set(codes.tolist()) - set(basis.levels[text])):
                 raise UnknownLevelError(name, unknown, basis.levels[text])
-            return (codes[:, None] == np.array(chosen)[None, :]).astype(np.float64), chosen
+            return np.asarray(codes[:, None] == np.array(chosen)[None, :], dtype=np.float64)
         if text in basis.polynomials and isinstance(part, Call):
-            return polynomial_columns(_evaluated(part.arguments[0], columns), basis.polynomials[text]), ()
-        return _evaluated(part, columns)[:, None], ()
+            return polynomial_columns(_evaluated(part.arguments[0], columns, rows), basis.polynomials[text])
+        return _evaluated(part, columns, rows)[:, None]
 
     def _labels(self, part: Node, term: str, basis: Basis) -> tuple[str, ...]:
         """Names of the columns of one variable of a term."""
@@ -215,10 +222,14 @@ class Formula:
         return (text,)
 
     def _levels(self, text: str, term: str, basis: Basis) -> tuple[str, ...]:
-        """Levels of a factor that have a column in a term: all but the first where the model has the term without the factor."""
+        """Levels of a factor that have a column in a term: all but the first where the model has the term without the factor.
+
+        As in R, the first factor that is a term by itself takes the place of an intercept that is not there.
+        """
+        terms = [frozenset(map(syntax.written, _parts(other))) for other in self.terms]
         rest = frozenset(map(syntax.written, _parts(term))) - {text}
-        others = {frozenset(map(syntax.written, _parts(other))) for other in self.terms}
-        is_contrast = rest in others if rest else self.intercept
+        first = next((one for one in terms if len(one) == 1 and one <= basis.levels.keys()), None)
+        is_contrast = rest in terms if rest else self.intercept or first != frozenset({text})
         return basis.levels[text][1:] if is_contrast else basis.levels[text]
 
 
@@ -302,7 +313,7 @@ def _check_there(names: Iterable[str], columns: Columns) -> None:
         raise ValueError(f"the formula uses a column {missing[0]!r}, but there are {', '.join(columns)}")
 
 
-def _evaluated(node: Node, columns: Columns) -> Array:
+def _evaluated(node: Node, columns: Columns, rows: Rows | None = None) -> Array:
     """Arithmetic as a column of finite numbers."""
     _check_there(syntax.names(node), columns)
     texts = [name for name in syntax.names(node) if _is_text(columns[name])]
@@ -312,7 +323,7 @@ def _evaluated(node: Node, columns: Columns) -> Array:
         result = np.array(_value(node, columns), dtype=np.float64)
     if not np.isfinite(result).all():
         row = int(np.argmin(np.isfinite(result)))
-        where = f"{syntax.written(node)} in the formula is {result[row]} in row {row} (counted from zero)"
+        where = f"{syntax.written(node)} in the formula is {result[row]} in {(rows or counted_rows(row + 1, 'row')).named(row)}"
         raise ValueError(f"{where}; mend or drop that row")
     return result
 
@@ -320,7 +331,7 @@ def _evaluated(node: Node, columns: Columns) -> Array:
 def _value(node: Node, columns: Columns) -> Array:
     """Walk a checked tree."""
     if isinstance(node, Name):
-        return np.asarray(columns[node.text], dtype=np.float64)
+        return tb.plain_array(node.text, columns[node.text], np.float64)
     if isinstance(node, Number):
         return np.asarray(node.value, dtype=np.float64)
     if isinstance(node, Unary):

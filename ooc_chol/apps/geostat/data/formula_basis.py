@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.data.csv_words import number_of
 
 #: Most levels that a factor may have, however many rows there are: each costs a column of the mean.
 _MOST_LEVELS = 200
@@ -22,7 +23,7 @@ class Basis:
     Parameters
     ----------
     levels : mapping of str to tuple of str
-        Levels of each factor, the first of which has no column where the model has an intercept (treatment contrasts).
+        Levels of each factor, the first of which has no column (treatment contrasts) unless the factor stands for the intercept.
     polynomials : mapping of str to tuple of float
         For each polynomial of degree ``k`` the ``k`` centres and the ``k + 1`` squared norms of its recurrence.
     """
@@ -37,7 +38,7 @@ def text_of_codes(column: NDArray[Any]) -> NDArray[np.str_]:
     """Levels as text: numbers in their shortest form, so that 1, 1.0 and "1" are one level."""
     if column.dtype.kind in "US":
         return np.char.strip(column.astype(np.str_))
-    values = np.asarray(column, dtype=np.float64)
+    values = tb.plain_array("codes", column, np.float64)
     return np.array([repr(int(v)) if v.is_integer() and abs(v) < 2**53 else repr(v) for v in values.tolist()], dtype=np.str_)
 
 
@@ -57,7 +58,7 @@ def learned_levels(name: str, column: NDArray[Any]) -> tuple[str, ...]:
 def _order(level: str) -> tuple[bool, float, str]:
     """Numbers before words."""
     try:
-        return False, float(level), ""
+        return False, number_of(level), ""
     except ValueError:
         return True, 0.0, level
 

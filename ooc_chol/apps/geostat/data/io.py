@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs
-from ooc_chol.apps.geostat.data.csv_words import Remembered, quoted_cells, worded
+from ooc_chol.apps.geostat.data.csv_words import Remembered, number_of, quoted_cells, worded
 from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
 from ooc_chol.apps.geostat.data.rows import Rows
 
@@ -39,6 +40,9 @@ _LOOKED_AT = 100
 
 #: Delimiters looked for in the header line; without any of them the columns are separated by blanks.
 _DELIMITERS = (",", ";", "\t", "|")
+
+#: Blanks between a closing quotation mark and what ends a cell.
+_BEHIND_MARK = re.compile(r'" +(?=[,;\t|\r\n]|$)')
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +103,8 @@ def read_table(
     Raises
     ------
     ValueError
-        A column is not there, a cell is not a finite number, a row is short, or no complete row is left. The text names file,
-        line and column.
+        A column is not there, a cell is not a finite number, a row is short, or longer than the header, a quotation mark is not
+        closed, or no complete row is left. The text names file, line and column.
     OSError
         The file cannot be read.
     """
@@ -110,8 +114,6 @@ def read_table(
             return _read(lines, file.name, list(dict.fromkeys(names)), optional, texts)
     except UnicodeDecodeError as error:
         raise ValueError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except csv.Error as error:
-        raise ValueError(f"{file.name} is not a CSV file: {error}") from error
 
 
 def _text_lines(file: Path) -> Generator[str, None, None]:
@@ -222,34 +224,35 @@ def _read(text: Iterator[str], source: str, names: list[str], optional: Sequence
     if not head.strip():
         raise ValueError(f"{source} begins with an empty line; its first line must name the columns")
     delimiter = max(_DELIMITERS, key=head.count) if any(d in head for d in _DELIMITERS) else " "
-    header = [name.strip() for name in next(csv.reader([head], delimiter=delimiter, skipinitialspace=True))]
+    first = iter([head.strip() if delimiter == " " else head])
+    header = [name.strip() for _, cells in _records(first, delimiter, source, 0) for name in cells]
     wanted = names + [name for name in optional if name in header and name not in names]
     places = {name: _place(name, header, source) for name in wanted}
     numbers, words = ([name for name in wanted if (name in texts) == is_text] for is_text in (False, True))
     needed = len([name for name in numbers if name in names])
     remembered = Remembered(text)
-    reader = csv.reader(remembered if words else text, delimiter=delimiter, skipinitialspace=True)
     is_plain, where_numbers = bool(numbers) and not words, [places[name] for name in numbers]
     rows: list[list[float]] = []
     told: list[list[str]] = []
     lines: list[int] = []
     dropped, quoted = 0, [False] * len(header)
-    for cells in reader:
-        if is_plain and (plain := _plain_row(cells, where_numbers)) is not None:
+    for line, cells in _records(remembered if words else text, delimiter, source, 1):
+        if is_plain and (plain := _plain_row(cells, where_numbers, len(header))) is not None:
             rows.append(plain)
-            lines.append(reader.line_num + 1)
+            lines.append(line)
             continue
         if any(cell.strip() for cell in cells):
-            if words and reader.line_num <= _LOOKED_AT:
+            if words and line <= _LOOKED_AT:
                 marks = quoted_cells(remembered.take(), delimiter)
                 quoted = [a or b for a, b in zip(quoted, marks, strict=True)] if len(marks) == len(quoted) else quoted
-            where = f"{source} line {reader.line_num + 1}"
+            where = f"{source} line {line}"
+            _check_length(cells, len(header), where)
             row = _parse(cells, where_numbers, numbers, where)
             word = _words(cells, [places[name] for name in words], words, where)
             complete = not any(math.isnan(number) for number in row[:needed]) and all(word)
             rows += [row] * complete
             told += [word] * complete
-            lines += [reader.line_num + 1] * complete
+            lines += [line] * complete
             dropped += not complete
         remembered.take()
     if not rows:
@@ -261,6 +264,19 @@ def _read(text: Iterator[str], source: str, names: list[str], optional: Sequence
     found = worded(candidates, marked if not marked & set(numbers) else ())
     columns |= {name: np.array(cells, dtype=np.float64) for name, cells in candidates.items() if name not in found}
     return Table(source, columns, dropped, texts=found, rows=Rows(np.array(lines), "line", f"of {source}"))
+
+
+def _records(lines: Iterator[str], delimiter: str, source: str, before: int) -> Iterator[tuple[int, list[str]]]:
+    """Cells of each row, and the number of the line on which it ends, of a file with so many lines before."""
+    tidy = (_BEHIND_MARK.sub('"', line) if '"' in line else line for line in lines)
+    reader, line = csv.reader(tidy, delimiter=delimiter, skipinitialspace=True, strict=True), before
+    try:
+        for cells in reader:
+            line = reader.line_num + before
+            yield line, cells
+    except csv.Error as error:
+        problem = "a quotation mark is never closed, or closed within a cell"
+        raise ValueError(f"{source} line {line + 1}: {problem} ({error})") from error
 
 
 def _no_rows(source: str, names: Sequence[str], dropped: int) -> str:
@@ -275,8 +291,10 @@ def _place(name: str, header: list[str], source: str) -> int:
     return header.index(name)
 
 
-def _plain_row(cells: list[str], places: list[int]) -> list[float] | None:
+def _plain_row(cells: list[str], places: list[int], most: int) -> list[float] | None:
     """Numbers of one row that has all of them, as almost all have; None of one that needs a closer look."""
+    if len(cells) > most or "_" in "".join(cells):
+        return None
     try:
         row = [float(cells[place]) for place in places]
     except (ValueError, IndexError):
@@ -295,6 +313,13 @@ def _words(cells: list[str], places: list[int], names: list[str], where: str) ->
     return ["" if text.lower() in MISSING else text for text in _cells(cells, places, names, where)]
 
 
+def _check_length(cells: list[str], most: int, where: str) -> None:
+    """Refuse a row with more cells than the header, but for empty ones: no one knows which of them its names are of."""
+    if any(cell.strip() for cell in cells[most:]):
+        hint = "row names without a name? decimals with commas?"
+        raise ValueError(f"{where} has {len(cells)} cells, but the header names {most} ({hint})")
+
+
 def _cells(cells: list[str], places: list[int], names: list[str], where: str) -> list[str]:
     """Some cells of one row, which must be there."""
     if places and max(places) >= len(cells):
@@ -307,7 +332,7 @@ def parse_number(text: str, where: str) -> float:
     if text.lower() in MISSING:
         return math.nan
     try:
-        number = float(text)
+        number = number_of(text)
     except ValueError:
         hint = " (decimals are written with a point here)" if "," in text else ""
         raise ValueError(f"{where}: {text!r:.{_SHOWN}} is not a number{hint}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,9 @@ class Layer:
 
     __repr__ = tb.brief_repr
 
+    def __post_init__(self) -> None:
+        check_names((*self.spec.axes, *self.columns))
+
     @property
     def table(self) -> dict[str, NDArray[np.float64]]:
         """Coordinates (and time or variable) and all columns, each of shape ``(m,)``."""
@@ -99,3 +102,12 @@ class Layer:
         spec = self.spec
         name = {"spatial_ref": spec.crs} if spec.crs and spec.crs != LATITUDE_LONGITUDE else {}
         return {"grid_mapping_name": LATITUDE_LONGITUDE, **name} if spec.lonlat else name
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise ``ValueError`` where two columns of a file have one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"two columns would have the name {name!r}: rename that of the data, and fit again")
+        seen.add(name)

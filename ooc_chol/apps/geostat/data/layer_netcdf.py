@@ -43,6 +43,8 @@ def layer_dataset(layer: Layer) -> Any:
         words = {key: text for key, text in (("long_name", column.meaning), ("units", column.unit)) if text}
         variables[name] = (dimensions, layer.spread(column.values) if grid else column.values, {**words, **mapping})
     if layer.crs_attributes:
+        if _CRS_VARIABLE in layer.table:
+            raise ValueError(f"a column is named {_CRS_VARIABLE!r}, as that of the reference system is; rename it or write CSV")
         variables[_CRS_VARIABLE] = ((), 0.0, layer.crs_attributes)
     places = {
         name: (_axis_dimensions(layer, name), values, _axis_attributes(spec, k)) for k, (name, values) in enumerate(axes.items())

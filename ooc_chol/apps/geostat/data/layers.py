@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ooc_chol.apps.geostat.data.grids import Grid
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.layer import Column as Column
 from ooc_chol.apps.geostat.data.layer import Layer as Layer
+from ooc_chol.apps.geostat.data.layer import check_names
 from ooc_chol.apps.geostat.data.layer_netcdf import write_layer_netcdf
 from ooc_chol.apps.geostat.data.layer_points import write_geopackage, write_geoparquet
 from ooc_chol.apps.geostat.data.raster_files import ascii_files, check_raster, write_ascii_grids, write_geotiff
@@ -60,15 +61,24 @@ def write_layer(path: str | os.PathLike[str], layer: Layer, *, replace: bool = F
     check_layer(path, "columns at places", layer.spec, is_grid=layer.grid is not None)
     if layer.grid is not None and _ending(path) in (*endings.GEOTIFF, *endings.ASCII_GRID):
         check_raster(path, layer.grid)
-    data = [] if layer.spec.kind == "example" else [("the observations", layer_of(layer.spec.source)[0])]
+    source = "" if layer.spec.kind == "example" else layer_of(layer.spec.source)[0]  # of computed values there is none
+    data = [("the observations", source)] if source else []
     tb.check_outputs([tb.Output("", file) for file in layer_files(path, tuple(layer.columns))], data, replace=True)
     _format(path).write(path, layer, replace)
 
 
 def check_layer(
-    path: str | os.PathLike[str], what: str, spec: DataSpec | None = None, *, is_grid: bool = False, grid: Grid | None = None
+    path: str | os.PathLike[str],
+    what: str,
+    spec: DataSpec | None = None,
+    *,
+    names: Iterable[str] = (),
+    is_grid: bool = False,
+    grid: Grid | None = None,
 ) -> None:
     """Find out before the work whether ``what`` can be written to such a file, at the places of ``spec`` where it is given."""
+    if spec is not None:
+        check_names((*spec.axes, *names))
     endings.check_output_path(path, endings.GRIDS if is_grid else endings.LAYERS, what)
     form = _format(path)
     require(form.packages, f"{form.what} are written", "raster" if form.extra == "raster" else "io")

@@ -212,13 +212,18 @@ def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
     if sites.ndim != 2 or sites.size == 0:
         raise ValueError(f"coordinates have shape {sites.shape}, but (n, d) with n >= 1 and d >= 1 is needed")
     _check_finite("coordinates", sites)
+    check_coordinates(sites, counted_rows(len(sites), "row"))
+    return sites
+
+
+def check_coordinates(sites: NDArray[np.float64], rows: Rows) -> None:
+    """Raise ``ValueError`` where the square of a coordinate is no number of float64."""
     if (largest := np.abs(sites).max()) > _LARGEST_COORDINATE:
         row = int(np.argwhere(np.abs(sites) == largest)[0][0])
         raise ValueError(
-            f"a coordinate of row {row} (counted from zero) is {largest:g}, whose square is no number of float64; mend it if it "
-            "stands for a gap, or give coordinates in a larger unit"
+            f"a coordinate of {rows.named(row)} is {largest:g}, whose square is no number of float64; mend it if it stands for a "
+            "gap, or give coordinates in a larger unit"
         )
-    return sites
 
 
 def _check_extent(sites: NDArray[np.float64]) -> None:

@@ -13,6 +13,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.formula import Basis, parse_formula
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
+from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.data.tables import FileKind
 from ooc_chol.apps.geostat.data.transforms import Transform, transform_named, transform_of, transformed
@@ -207,7 +208,7 @@ class DataSpec:
             return self
         if self.levels or self.polynomials:
             return self
-        found = parse_formula(self.formula).basis(table.all_columns)
+        found = parse_formula(self.formula).basis(table.all_columns, rows=table.rows)
         return replace(self, levels=found.levels, polynomials=found.polynomials)
 
     @property
@@ -286,15 +287,17 @@ class DataSpec:
         """
         if self.formula is None:
             return table.stack(self._columns)
-        return parse_formula(self.formula).covariates(table.all_columns, self.basis)
+        return parse_formula(self.formula).covariates(table.all_columns, self.basis, rows=table.rows)
 
-    def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    def observed(self, columns: Mapping[str, NDArray[np.float64]], rows: Rows | None = None) -> NDArray[np.float64]:
         """The observed values, or what the formula makes of them.
 
         Parameters
         ----------
         columns : mapping of str to (n,) array
             With the column ``value``.
+        rows : Rows, optional
+            Names of the rows in messages; numbers counted from zero when not given.
 
         Returns
         -------
@@ -306,16 +309,18 @@ class DataSpec:
         ValueError
             The left side of the formula is not finite in some row, or a value cannot be transformed.
         """
-        values = columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
-        return values if self.transform is None else transformed(transform_named(self.transform), values)
+        values = columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns, rows=rows)
+        return values if self.transform is None else transformed(transform_named(self.transform), values, rows)
 
-    def errors(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64] | None:
+    def errors(self, columns: Mapping[str, NDArray[np.float64]], rows: Rows | None = None) -> NDArray[np.float64] | None:
         """Known error variances of observations.
 
         Parameters
         ----------
         columns : mapping of str to (n,) array
             With the column of known errors, where there is one.
+        rows : Rows, optional
+            Names of the rows in messages; numbers counted from zero when not given.
 
         Returns
         -------
@@ -333,9 +338,9 @@ class DataSpec:
         wrong = ~(found[0] >= 0)
         if wrong.any():
             row = int(np.argmax(wrong))
+            where = (rows or counted_rows(row + 1, "row")).named(row)
             raise ValueError(
-                f"the known error {self._errors[0]!r} of row {row} (counted from zero) is {found[0][row]}, but it "
-                "must be zero or positive"
+                f"the known error {self._errors[0]!r} of {where} is {found[0][row]}, but it must be zero or positive"
             )
         return found[0] if self.error_variance is not None else found[0] ** 2
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 
 #: Powers below this, in absolute value, are logarithms: the difference is rounding.
 _LOGARITHM = 1e-10
@@ -67,13 +68,15 @@ class Transform:
     def __str__(self) -> str:
         return "log" if self.is_log else f"Box-Cox, lambda {self.power:g}"
 
-    def forward(self, values: Array) -> Array:
+    def forward(self, values: Array, *, rows: Rows | None = None) -> Array:
         """The transformed values.
 
         Parameters
         ----------
         values : array
             Original values of any shape.
+        rows : Rows, optional
+            Names of the values in messages; numbers counted from zero when not given.
 
         Returns
         -------
@@ -89,16 +92,18 @@ class Transform:
         wrong = ~(shifted > 0) if self.power <= _LOGARITHM else ~(shifted >= 0)
         if wrong.any():
             row = int(np.argmax(wrong))
+            where = (rows or counted_rows(row + 1, "row")).named(row)
             raise TransformError(
-                f"value {np.ravel(values)[row]:g} in row {row} (counted from zero) cannot be transformed ({self}): it must be "
+                f"value {np.ravel(values)[row]:g} in {where} cannot be transformed ({self}): it must be "
                 f"{'positive' if self.power <= _LOGARITHM else 'zero or positive'}; leave such rows out, or add a constant to all"
             )
         return np.asarray(self.offset + self.scale * _box_cox(shifted, 0.0 if self.is_log else self.power))
 
     def threshold(self, values: Array) -> Array:
         """As :meth:`forward`, but minus infinity for values below all that can be transformed."""
-        shifted = np.maximum(tb.plain_array("values", values, np.float64) + self.shift, 0.0)
-        return np.asarray(self.offset + self.scale * _box_cox(shifted, 0.0 if self.is_log else self.power))
+        shifted = tb.plain_array("values", values, np.float64) + self.shift
+        found = self.offset + self.scale * _box_cox(np.maximum(shifted, 0.0), 0.0 if self.is_log else self.power)
+        return np.where(shifted < 0, -np.inf, found)
 
     def inverse(self, transformed: Array) -> Array:
         """The original values.
@@ -138,7 +143,7 @@ class Transform:
 
     def log_slope(self, values: Array) -> Array:
         """``log(dy / dz)`` at each of the original values."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(
                 math.log(self.scale) + (self.power - 1.0) * np.log(tb.plain_array("values", values, np.float64) + self.shift)
             )
@@ -168,12 +173,12 @@ def box_cox(power: float) -> Transform:
     return Transform(float(power))
 
 
-def transformed(transform: Transform, values: Array) -> Array:
+def transformed(transform: Transform, values: Array, rows: Rows | None = None) -> Array:
     """Transforms of data, refused where powers of all of them are lost beside the 1 that is taken off.
 
     Raises ``TransformError``: as for :meth:`Transform.forward`; or no power of a value is as large as :data:`_LOST`.
     """
-    found = transform.forward(values)
+    found = transform.forward(values, rows=rows)
     if not transform.is_log:
         with np.errstate(divide="ignore"):
             powers = transform.power * np.log(tb.plain_array("values", values, np.float64) + transform.shift)

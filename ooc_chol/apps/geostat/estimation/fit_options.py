@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.model import kept_nugget
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.gradient import TraceSums, check_trace_sums
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
@@ -23,7 +24,7 @@ from ooc_chol.apps.geostat.estimation.smoothness_comparison import COMPARED_LIMI
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
-from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class FitOptions:
 
     def in_unit(self, unit: ValueUnit) -> FitOptions:
         """The same of values in another unit."""
-        return self if isinstance(self.nugget, str) else replace(self, nugget=unit.variance(self.nugget))
+        return self if isinstance(self.nugget, str) else replace(self, nugget=unit.variance(kept_nugget(self.nugget) or 0.0))
 
     def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
         """How every likelihood is computed, in ``memory`` unless the settings have one, or factor on a cluster."""
@@ -126,7 +127,7 @@ class FitOptions:
 def options_of(given: Mapping[str, Any]) -> FitOptions:
     """The options of a fit among all that a call was given, by name."""
     values = {field.name: given[field.name] for field in fields(FitOptions)}
-    return FitOptions(**{**values, "settings": values["settings"] or FactorSettings()})
+    return FitOptions(**{**values, "settings": chosen_settings(values["settings"])})
 
 
 def checked_method(method: Method | None) -> Method:

@@ -19,15 +19,23 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.azimuth import is_angle
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
+from ooc_chol.apps.geostat.covariances.model import check_model
 from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
 from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.certified_loglik import bound_text
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
-from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, LikelihoodGradient, TraceSums, score
+from ooc_chol.apps.geostat.estimation.gradient import (
+    INFORMATION_LIMIT,
+    PROBES,
+    LikelihoodGradient,
+    TraceSums,
+    check_trace_sums,
+    score,
+)
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
-from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings
 
 #: Standard deviation of a combination of logarithms, of powers of length one, above which the likelihood counts as flat along it:
 #: a 95 % interval of a factor of 19 up and down.
@@ -81,7 +89,7 @@ class Inference:
         Distance at which the correlation is 0.05; None unless the model is a Matérn model or a sum of isotropic ones.
     microergodic : Estimated or None
         ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not; None
-        unless the model is a Matérn model.
+        unless the model is a Matérn model, and where that is no number of float64.
     correlation : (k, k) array
         Correlation of the logarithms of the estimates (of an angle, a correlation or an interaction, of the estimate).
     condition : float
@@ -205,7 +213,8 @@ def infer(
     level : float
         Probability that an interval holds its parameter, between 0 and 1.
     probes : int, optional
-        Estimate the information with so many random probes; when not given, only above 3,000 observations, with 256.
+        Estimate the information with so many random probes, at least 2, or exactly with 0; when not given, only above 3,000
+        observations, with 256.
     settings : FactorSettings, optional
         Tile size, devices, memory budgets and store of the factorization. With a ``precision_threshold`` its factor certifies the
         standard errors (``most_off``); one that leaves more than 5 % of them open is replaced by one in FP64, with a warning.
@@ -219,7 +228,7 @@ def infer(
     Raises
     ------
     ValueError
-        ``level`` is not between 0 and 1, or a name is no parameter or that of one that is zero.
+        ``level`` is not between 0 and 1, there are too few probes, or a name is no parameter or that of one that is zero.
 
     Notes
     -----
@@ -235,8 +244,10 @@ def infer(
     names = checked_names(model, estimated)
     shape = tuple(name for name in names if name not in ("variance", "nugget"))
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
-    how = settings or FactorSettings()
-    along = (max(count, 2), 0) if count else None
+    if count:
+        check_trace_sums("probes", count)
+    how = chosen_settings(settings)
+    along = (count, 0) if count else None
     unit = value_unit(observations)
     data, scaled = unit.observations(observations), unit.model(model)
 
@@ -317,7 +328,10 @@ def _inference(
 
     length = product = None
     if isinstance(model, Matern):
-        product = derived(microergodic)
+        value, nu = microergodic(model), model.smoothness
+        slopes = {"variance": 1.0, "range": -2.0 * nu, "smoothness": -2.0 * nu * math.log(model.range)}
+        if np.finfo(np.float64).tiny <= value < math.inf:
+            product = estimated(value, np.array([slopes.get(name, 0.0) for name in names]))
     if isinstance(model, Matern | Nested) and effective_range(model) is not None:
         length = derived(effective_range)
     with np.errstate(invalid="ignore"):
@@ -379,13 +393,18 @@ def microergodic(model: Matern) -> float:
     Returns
     -------
     float
-        In squared units of the values over the unit of the coordinates to the power ``2 nu`` (Zhang 2004).
+        In squared units of the values over the unit of the coordinates to the power ``2 nu`` (Zhang 2004); infinity or zero
+        beyond the numbers of float64.
     """
-    return float(model.variance * model.range ** (-2.0 * model.smoothness))
+    try:
+        return float(model.variance * model.range ** (-2.0 * model.smoothness))
+    except OverflowError:
+        return math.inf
 
 
 def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[str, ...]:
     """The names in a fixed order."""
+    check_model(model)
     known = tuple(_values(model))
     unknown = [name for name in estimated if name not in known]
     if unknown:
@@ -401,13 +420,23 @@ def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[
 def _log_slope(model: AbstractCovariance, names: tuple[str, ...], quantity: _Quantity) -> NDArray[np.float64]:
     """Derivatives of the logarithm of a quantity by the logarithms of the parameters.
 
-    By differences of second order towards smaller values: some parameters may be at their largest, none at their least.
+    By differences of second order towards smaller values, and of a parameter at its least towards larger ones.
     """
 
-    def at(name: str, steps: int) -> float:
-        return math.log(quantity(model.with_values(**{name: _values(model)[name] * math.exp(-steps * _STEP)})))
+    def moved(name: str, steps: int) -> AbstractCovariance:
+        return model.with_values(**{name: _values(model)[name] * math.exp(steps * _STEP)})
 
-    return np.array([(3 * at(name, 0) - 4 * at(name, 1) + at(name, 2)) / (2 * _STEP) for name in names])
+    def slope(name: str) -> float:
+        try:
+            moved(name, -2)
+        except ValueError:
+            way = 1
+        else:
+            way = -1
+        start, near, far = (math.log(quantity(moved(name, way * steps))) for steps in range(3))
+        return -way * (3 * start - 4 * near + far) / (2 * _STEP)
+
+    return np.array([slope(name) for name in names])
 
 
 def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:

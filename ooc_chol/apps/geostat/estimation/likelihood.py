@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
+from ooc_chol.apps.geostat.covariances.model import check_model
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.certified_loglik import loglik_interval
 from ooc_chol.apps.geostat.estimation.mean import Whitened, degrees_of_freedom, estimate_mean, restriction, whiten
 from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit, value_unit
-from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, chosen_settings, factored
 
 _Covariance = TypeVar("_Covariance", bound=AbstractCovariance)
 
@@ -130,6 +131,7 @@ def log_likelihood(
     share it. The restricted one is Harville's (1974), the density of ``K' z`` for any ``K`` with orthonormal columns orthogonal
     to the design: ``logdet(X' X) / 2`` is in it, so that it does not depend on how the columns of the mean are scaled.
     """
+    check_model(model)
     start, unit = time.perf_counter(), value_unit(observations)
     data, variance = unit.observations(observations), unit.variance(model.variance)
     with evaluated(data, correlation_of(model), variance=variance, reml=reml, settings=settings, progress=progress) as found:
@@ -205,6 +207,7 @@ def likelihood_back(
 
 def correlation_of(model: _Covariance) -> _Covariance:
     """``model`` divided by its variance: variance 1, and the nugget ratio as nugget."""
+    check_model(model)
     return model.with_values(variance=1.0, nugget=model.nugget / model.variance)
 
 
@@ -258,7 +261,7 @@ def evaluated(
     check_variance(observations, variance)
     start = time.perf_counter()
     ordered = observations.take(morton_order(observations.places))
-    how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
+    how, noise = chosen_settings(settings), None if variance is None else ordered.scaled_errors(variance)
     with (
         nullcontext() if probes is None else tb.called_beside(partial(random_signs, ordered.n, *probes)) as signs,
         factored(correlation, ordered.coordinates, how, noise=noise, rows=ordered.named_rows, progress=progress) as factor,

@@ -24,7 +24,7 @@ from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, Nugg
 from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import family_space
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
-from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings
 
 _LIMITS = SearchLimits(tolerance=1e-6, max_evaluations=60)
 
@@ -144,7 +144,7 @@ def profile_likelihood(
     if name not in logarithmic or name == VARIANCE:
         known = (repr(other) for other in dict.fromkeys((*logarithmic, NUGGET_RATIO)) if other != VARIANCE)
         raise ValueError(f"name is {name!r}, but there are {', '.join(known)}")
-    options = LikelihoodOptions(settings or FactorSettings(), reml=reml)
+    options = LikelihoodOptions(chosen_settings(settings), reml=reml)
     found = _along(space, name, grid, model, _maximiser(observations, options), progress)
     logliks = [unit.loglik_back(loglik, degrees_of_freedom(observations, reml)) for loglik, _ in found]
     models = tuple(None if best is None else unit.model_back(best) for _, best in found)

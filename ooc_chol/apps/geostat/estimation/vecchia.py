@@ -11,6 +11,7 @@ import numpy as np
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_places
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.model import check_model
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, check_variance, correlation_of, likelihood_back, put_together
 from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom, estimate_mean
@@ -20,7 +21,7 @@ from ooc_chol.apps.geostat.estimation.vecchia_cuda import parts_on_cuda
 from ooc_chol.apps.geostat.estimation.vecchia_host import parts_on_host
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, Conditioning, LastGraph
 from ooc_chol.apps.geostat.estimation.vecchia_sums import Array, VecchiaParts, VecchiaProblem, sums_of
-from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings
 
 #: Observations from which GPUs compute: with fewer the host takes less time than the compilation of a kernel, which is a second.
 _FEWEST_ON_CUDA = 5_000
@@ -88,6 +89,7 @@ def vecchia_log_likelihood(
     ... ) < 0.5
     True
     """
+    check_model(model)
     unit = value_unit(observations)
     data, variance = unit.observations(observations), unit.variance(model.variance)
     graph = graph_of(data, model, neighbours)
@@ -150,7 +152,7 @@ def approximated(
     rows, errors = observations.named_rows, np.zeros(observations.n) if noise is None else noise
     check_places(correlation, observations.coordinates, correlation.nugget + errors, rows)
     problem = VecchiaProblem(correlation, observations.coordinates, table, noise, shape, rows)
-    parts = _parts(problem, graph, settings or FactorSettings())
+    parts = _parts(problem, graph, chosen_settings(settings))
     whitened = estimate_mean(parts.whitened, targets)
     shifted = replace(whitened, coefficients=whitened.coefficients + offset)
     likelihood = put_together(shifted, parts.logdet, targets, correlation, variance=variance, reml=reml, start=start)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.dataset import DataSpec
 from ooc_chol.apps.geostat.data.grids import Grid
-from ooc_chol.apps.geostat.data.layer import Column, Layer
+from ooc_chol.apps.geostat.data.layer import Column, Layer, check_names
 from ooc_chol.apps.geostat.data.layer_netcdf import layer_dataset
 from ooc_chol.apps.geostat.data.layer_points import layer_frame
 from ooc_chol.apps.geostat.data.layers import write_layer
@@ -72,6 +72,7 @@ class Predicted:
             lower, upper = found.interval(self.level)
             which = f"end of the interval of {100 * self.level:g} % of {spec.value_name}"
             columns |= {"lower": Column(lower, f"lower {which}", unit), "upper": Column(upper, f"upper {which}", unit)}
+        check_names((*columns, *self.more))
         title = f"kriging of {spec.value_name}: {found.target}"
         return Layer(spec, self.positions, {**columns, **self.more}, title, self._grid, self.cells)
 

@@ -30,7 +30,7 @@ class HalfWidths:
     variance : (m,) array
         Half-widths of the variances, of which one below zero counts as zero; NaN where only means were predicted.
     gap : float
-        Bound of ``||inv(L) R inv(L.T) - I||_F`` of the correlation matrix R, which no more than 0.5 certifies anything.
+        Bound of ``||inv(L) R inv(L.T) - I||_F`` of the correlation matrix R; above 0.5 nothing is certified.
     sufficient_threshold : float or None
         A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
     confidence : float

@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cov
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, log_likelihood
-from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, chosen_settings, factored
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES as BATCH_BYTES
 from ooc_chol.apps.geostat.kriging.kriged import Kriging as Kriging
 from ooc_chol.apps.geostat.kriging.kriged import known_coefficients, kriging_kind, match_sites
@@ -68,7 +68,7 @@ def kriging(
     with factored(
         correlation,
         ordered.coordinates,
-        settings or FactorSettings(),
+        chosen_settings(settings),
         noise=noise,
         rows=ordered.named_rows,
         progress=progress,
@@ -136,7 +136,7 @@ def predict(
     """
     account = Account(n=observations.n)
     tb.checked(trace=trace)
-    asked = settings or FactorSettings()
+    asked = chosen_settings(settings)
     places = _checked_sites(observations, sites, covariates, target, error_variances, coefficients)
     if plan is not None:
         check_plan(plan, PredictPlan, _problem(observations, model, places, coefficients))
@@ -201,7 +201,7 @@ def plan_predict(
     """
     tb.checked(progress=progress, trace=trace)
     places = _checked_sites(observations, sites, covariates, target, error_variances, coefficients)
-    return planned_kriging(observations, model, places, coefficients, settings or FactorSettings())
+    return planned_kriging(observations, model, places, coefficients, chosen_settings(settings))
 
 
 def _checked_sites(

@@ -12,11 +12,12 @@ from scipy.linalg import solve_triangular
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.model import check_model
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, log_likelihood
-from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, chosen_settings, factored
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES, Kriging, match_sites
 from ooc_chol.apps.geostat.kriging.predicted import Target, check_target, new_errors
 from ooc_chol.apps.geostat.kriging.prediction import kriging
@@ -195,7 +196,7 @@ def _draw(
     # normals, their row-major copy and the product
     step = max(1, BATCH_BYTES // (3 * 8 * len(sites)))
     rows = (counted_rows(len(sites), "site") if rows is None else rows).take(order)
-    how = settings or FactorSettings()
+    how = chosen_settings(settings)
     with factored(correlation, sites[order], how, rows=rows, is_solved_with=False, progress=progress) as factor:
         for start in range(0, draws, step):
             block = field[start : start + step]
@@ -232,6 +233,7 @@ def _add_errors(field: NDArray[np.float64], errors: NDArray[np.float64] | float,
 
 def _with_error(model: AbstractCovariance, target: Target, jitter: float) -> AbstractCovariance:
     """The model whose nugget is the error of what is simulated."""
+    check_model(model)
     least = jitter * model.variance
     return model.with_values(nugget=max(model.nugget, least) if target == "observation" else least)
 

@@ -165,10 +165,11 @@ class BackTransformed:
         return below + self._quantile_scores(values, middle, np.full_like(middle, _HIGHEST), above=True)
 
     def log_score(self, values: Array) -> Array:
-        """Negative logarithm of the predictive density at each value."""
+        """Negative logarithm of the predictive density at each value: infinity where there is none."""
         y, error = self.transform.threshold(values), self.gaussian.standard_error
         density = -0.5 * ((y - self.gaussian.mean) / error) ** 2 - np.log(error) - 0.5 * np.log(2 * np.pi)
-        return np.asarray(-density - self.transform.log_slope(values))
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isneginf(y), np.inf, -density - self.transform.log_slope(values))
 
     @property
     def _moments(self) -> tuple[Array, Array]:

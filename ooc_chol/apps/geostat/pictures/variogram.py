@@ -14,7 +14,7 @@ from ooc_chol.apps.geostat.covariances.nested import covariance_by_distance
 from ooc_chol.apps.geostat.covariances.planar import directional_covariance, is_directional
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
-from ooc_chol.apps.geostat.factorization import FactorSettings, factored
+from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings, factored
 from ooc_chol.apps.geostat.variography.empirical import Variogram, semivariances, sum_bins
 
 
@@ -139,7 +139,7 @@ def variogram_envelope(
     used = observations.take(variogram.sites)
     normal = np.random.default_rng(seed).normal(size=(used.n, simulations))
     correlation = correlation_of(model)
-    how, noise = settings or FactorSettings(), used.scaled_errors(model.variance)
+    how, noise = chosen_settings(settings), used.scaled_errors(model.variance)
     with factored(correlation, used.coordinates, how, noise=noise, rows=used.named_rows, is_solved_with=False) as factor:
         simulated = math.sqrt(model.variance) * np.asarray(factor.matmul(normal))
     sums = sum_bins(

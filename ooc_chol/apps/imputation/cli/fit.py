@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.imputation.cli.options import FORCE, add_force, add_impute_options, impute_options
-from ooc_chol.apps.imputation.crossvalidation import CrossValidation, cross_validate
-from ooc_chol.apps.imputation.files import TENSORS, TensorFile, check_tensor_name, read_mask, read_tensor, write_tensor
+from ooc_chol.apps.imputation.crossvalidation import CrossValidation, cross_validate, dealt
+from ooc_chol.apps.imputation.files import (
+    TENSORS,
+    TensorFile,
+    check_fits,
+    check_tensor_name,
+    read_mask,
+    read_tensor,
+    write_tensor,
+)
 from ooc_chol.apps.imputation.fitting import fitted
 from ooc_chol.apps.imputation.graphs import read_graph
 from ooc_chol.apps.imputation.pictures import PICTURES, save_figure, slices_figure
@@ -72,9 +80,13 @@ def run(options: argparse.Namespace) -> int:
     _check_files(options)
     given = read_tensor(options.tensor, variable=options.variable)
     mask = _mask(options, given)
+    graph = read_graph(options.graph, len(given.tensor), base=options.base)
     if options.plan:
         return _planned(options, given, mask)
-    graph = read_graph(options.graph, len(given.tensor), base=options.base)
+    if options.output is not None:
+        check_fits(options.output, np.dtype(given.tensor.dtype if given.tensor.dtype.kind == "f" else np.float64), given)
+    if options.cross_validate is not None:
+        dealt(mask, options.cross_validate, options.seed)  # refuses what is no number of folds
     how = impute_options(options)
     files = {"checkpoint": options.checkpoint, "replace": options.force, "work_folder": options.work_folder}
     fit = fitted(
@@ -91,11 +103,6 @@ def run(options: argparse.Namespace) -> int:
     )
     found = fit.imputed
     print(found.report)
-    validated = None
-    if options.cross_validate is not None:
-        validated = _validated(options, given, mask, fit.fourier, how)
-        print(validated)
-    options.answer = _figures(options, found, validated)
     if options.output is not None:
         write_tensor(options.output, found.tensor, mask=mask, like=given, history=found.history, replace=options.force)
         print(f"the tensor is in {options.output}")
@@ -104,6 +111,11 @@ def run(options: argparse.Namespace) -> int:
         save_figure(figure, options.picture, replace=options.force)
         print(f"slices are drawn in {options.picture}")
     _save_trace(options, found)
+    validated = None
+    if options.cross_validate is not None:
+        validated = _validated(options, given, mask, fit.fourier, how)
+        print(validated)
+    options.answer = _figures(options, found, validated)
     return 0
 
 
@@ -166,8 +178,10 @@ def _check_files(options: argparse.Namespace) -> None:
         tb.Output("--picture", options.picture, PICTURES),
         tb.Output("--trace", options.trace, tb.TRACE_FILES),
     ]
-    if options.plan and (asked := [output.option for output in outputs if output.path is not None]):
-        raise ValueError(f"--plan runs nothing, so that there is nothing to write: leave out {', '.join(asked)}")
+    runs = [(output.option, output.path) for output in outputs]
+    runs += [("--cross-validate", options.cross_validate), ("--checkpoint", options.checkpoint)]
+    if options.plan and (asked := [option for option, given in runs if given is not None]):
+        raise ValueError(f"--plan runs nothing, so that there is nothing to tell or to write: leave out {', '.join(asked)}")
     read = [("TENSOR", options.tensor), ("--graph", options.graph), ("--mask", options.mask)]
     tb.check_outputs(outputs, [*read, ("--checkpoint", options.checkpoint)], replace=options.force, ask=FORCE)
 

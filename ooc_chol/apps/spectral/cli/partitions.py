@@ -20,7 +20,7 @@ from ooc_chol.apps.spectral.cli.options import (
     save_trace,
     solver_options,
 )
-from ooc_chol.apps.spectral.graphs.files import write_partition
+from ooc_chol.apps.spectral.graphs.files import PARTITIONS, write_partition
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph, read_graph
 from ooc_chol.apps.spectral.pictures import PICTURES, partition_figure, save_figure, spectral_coordinates
@@ -54,7 +54,7 @@ def check_files(options: argparse.Namespace) -> None:
     if options.picture is not None:
         check_picture(options.picture)
     outputs = [
-        tb.Output("--output", options.output),
+        tb.Output("--output", options.output, PARTITIONS),
         tb.Output("--picture", options.picture, PICTURES),
         tb.Output("--trace", options.trace, tb.TRACE_FILES),
     ]

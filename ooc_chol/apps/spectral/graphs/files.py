@@ -19,6 +19,9 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 _LINE_BYTES, _MOST_PARTS = 64, 2**31 - 1
 _GZIP_MARK = b"\x1f\x8b"
 
+#: Files of parts, which have no mark; METIS names them ``.part.4``.
+PARTITIONS = tb.FileKind("partition", endings=(".txt",), gzipped=True)
+
 
 def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     """Write the part of every vertex, a number a line, as METIS, KaHIP and others write and read it.
@@ -37,7 +40,7 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     TypeError
         Labels are no whole numbers.
     ValueError
-        They are not in one dimension, or negative.
+        They are not in one dimension, or negative; or the name promises another format.
     oc.errors.OutputError
         The file is there already, and nobody asked for it to be replaced.
     oc.errors.MissingFolderError
@@ -52,7 +55,7 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     if bad.size:
         raise ValueError(f"labels[{bad[0]}] is {given[bad[0]]}, but parts are numbered from 0 to {_MOST_PARTS}")
     lines = "".join(f"{label}\n" for label in given.tolist()).encode()
-    with tb.output_file(path, replace=replace) as part:
+    with tb.output_file(path, kind=PARTITIONS, replace=replace) as part:
         part.write_bytes(gzip.compress(lines, mtime=0) if os.fspath(path).lower().endswith(".gz") else lines)
 
 

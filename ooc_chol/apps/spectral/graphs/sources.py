@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -178,8 +178,11 @@ def _of_networkx(source: Any) -> _Found:
     """Its weights, 1 where there are none."""
     matrix, own = tb.networkx_adjacency(source), dict(source.nodes(data="weight", default=1))
     for vertex, weight in own.items():
-        _check_whole(weight, f"vertex {vertex!r:.40}", "the graph of NetworkX")
-    weights = np.asarray(list(own.values()))
+        place, name = f"vertex {vertex!r:.40}", "the graph of NetworkX"
+        if not isinstance(weight, Real | np.bool_):
+            raise oc.errors.SparseInputError(name, place, f"the weight is {weight!r:.40}", "give a positive number")
+        _check_whole(weight, place, name)
+    weights = np.asarray([weight if isinstance(weight, Integral) else float(weight) for weight in own.values()])
     return _Found(_of_scipy(matrix), "the graph of NetworkX", weights if np.any(weights != 1) else None, names=tuple(own))
 
 
@@ -194,8 +197,10 @@ def _of_scipy(source: Any) -> csr_array:
     """In CSR form with repeated entries added; what is canonical is shared."""
     _check_type(source.dtype, type(source).__name__)
     _check_square(source.shape, type(source).__name__)
-    if isinstance(source.data, np.ma.MaskedArray):  # a conversion would take what lies beneath
+    if isinstance(getattr(source, "data", None), np.ma.MaskedArray):  # a conversion would take what lies beneath
         tb.plain_array(f"{type(source).__name__}.data", source.data)
+    if (dtype := _plain_type(source.dtype)) != source.dtype:
+        source = source.astype(dtype)
     matrix = csr_array(source)
     try:
         matrix.check_format(full_check=True)
@@ -213,7 +218,12 @@ def _of_array(source: Any) -> csr_array:
     array = tb.plain_array("the array", source)
     _check_type(array.dtype, "the array")
     _check_square(array.shape, "the array")
-    return csr_array(array)
+    return csr_array(array.astype(_plain_type(array.dtype), copy=False))
+
+
+def _plain_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which SciPy has such numbers: in the byte order of the machine, and none of two bytes."""
+    return np.dtype(np.float32) if dtype.kind == "f" and dtype.itemsize < 4 else dtype.newbyteorder("=")
 
 
 def _check_type(dtype: Any, name: str) -> None:
@@ -312,7 +322,9 @@ def _vertex_weights(given: Any, n: int, what: str) -> Floats:
         raise TypeError(f"{what}: they are {weights.dtype}, but weights are real numbers")
     if weights.shape != (n,):
         raise ValueError(f"{what}: they have shape {weights.shape}, but the graph has {n} vertices: give one for each, ({n},)")
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))
+    with np.errstate(over="ignore"):
+        values: Floats = weights.astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if bad.size:
         raise ValueError(
             f"{what}: that of vertex {bad[0]} is {weights[bad[0]]:g}, and {bad.size} in all are not positive and finite; give "
@@ -320,7 +332,6 @@ def _vertex_weights(given: Any, n: int, what: str) -> Floats:
         )
     if weights.dtype.kind in "iu" and n and int(weights.max()) > _MOST_WHOLE:
         _check_whole(int(weights.max()), f"vertex {int(weights.argmax())}", what)
-    values: Floats = weights.astype(np.float64)
     _check_sum(values, what)
     return values
 

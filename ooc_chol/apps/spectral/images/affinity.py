@@ -248,7 +248,7 @@ def _weights(
     shape = len(rows), len(columns), shifts.number
     exponent = np.empty(shape) if out is None else out
     scratch = exponent if len(framed) == 1 else np.empty(shape)
-    with np.errstate(over="ignore", invalid="ignore"):  # beyond all numbers the weight is 0
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # beyond all numbers the weight is 0
         for number, plane in enumerate(framed):
             target, at = scratch if number else exponent, 0
             here = plane[rows.start + down : rows.stop + down, columns.start + right : columns.stop + right, None]
@@ -262,7 +262,7 @@ def _weights(
             if number:
                 exponent += target
         if scales.sigma_x is not None:
-            exponent += np.array([dy**2 + dx**2 for dy, dx in shifts.each]) / scales.sigma_x**2
+            exponent += np.array([dy**2 + dx**2 for dy, dx in shifts.each]) / np.float64(scales.sigma_x) ** 2
         np.negative(exponent, out=exponent)
         np.exp(exponent, out=exponent)
     return exponent

@@ -14,7 +14,7 @@ import ooc_chol as oc
 from ooc_chol.apps.spectral.cutting.best import best_cut
 from ooc_chol.apps.spectral.cutting.refine import refine
 from ooc_chol.apps.spectral.cutting.target import Target
-from ooc_chol.apps.spectral.graphs.components import components
+from ooc_chol.apps.spectral.graphs.components import components, joined
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.packing import Way, fill, grain, pack, ways
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally
@@ -128,7 +128,7 @@ def _halves(graph: Graph, target: Target, settings: Settings, tally: Tally) -> L
     is_first = tally.first is None
     best = best_cut(
         graph,
-        _eigenvectors(graph, settings, tally),
+        _eigenvectors(joined(graph), settings, tally),
         target,
         search=settings.search,
         seed=settings.seed,
@@ -173,8 +173,8 @@ def _counted(lowest: Lowest, tally: Tally) -> Lowest:
 
 
 def _copies(eigenvalues: NDArray[np.float64]) -> int:
-    """How many of the eigenvalues are the lowest."""
-    return int(np.count_nonzero(np.abs(eigenvalues - eigenvalues[0]) <= _SAME * abs(eigenvalues[0])))
+    """How many of the eigenvalues are the lowest; one where that is rounding."""
+    return max(1, int(np.count_nonzero(np.abs(eigenvalues - eigenvalues[0]) <= _SAME * eigenvalues[0])))
 
 
 def multiple_text(eigenvalues: NDArray[np.float64]) -> str | None:

@@ -115,6 +115,11 @@ def _tell_of_sizes(graph: Graph, sizes: NDArray[np.float64], shares: Shares, tal
             f"Part {worst} weighs {sizes[worst]:.6g}, which is {over:.3g} % more than its target of {shares.targets[worst]:.6g}: "
             "vertices that come nearer to it were not found, or would have cut more."
         )
+    lightest = float(graph.vertex_weights.min(initial=np.inf))
+    if (small := np.flatnonzero(shares.targets < lightest * (1 - _ROUNDING))).size:
+        least = int(small[np.argmin(shares.targets[small])])
+        told = f"Part {least} has a target of {shares.targets[least]:.6g}, but the lightest vertex weighs {lightest:.6g}"
+        tally.note(f"{told}: each part has a vertex.")
 
 
 def size_to_cut(A: Any, vertex_weights: ArrayLike | None, shares: Callable[[Graph], Shares]) -> Size:

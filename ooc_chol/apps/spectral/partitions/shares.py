@@ -76,6 +76,8 @@ class Shares:
         if self.balance:
             levels = max(1, (len(self) - 1).bit_length())
             room = max(1.0, (1 + self.balance) * float(self.targets.sum()) / total) ** (1 / levels)
+            if not self.unit and not grain(weights):  # a balance, and not light vertices, says what is near enough
+                low, high = share - (least := _left_over(weights, share)), share + least
             low, high = min(low, total - (total - share) * room), max(high, share * room)
         return Target((low + high) / 2, total, (high - low) / 2)
 
@@ -99,17 +101,17 @@ def slack_of(weights: Weights, wanted: float) -> float:
         if nearest is not None:
             return abs(nearest - wanted)
     light = float(np.quantile(weights, _LIGHT)) if len(weights) else 0.0
-    return max(light, _left_over(weights, wanted)) / 2
+    return max(light / 2, _left_over(weights, wanted))
 
 
 def _left_over(weights: Weights, wanted: float) -> float:
-    """Twice what is missing where vertices are taken largest first while they fit."""
+    """Weight that is missing where vertices are taken largest first while they fit."""
     order = np.sort(weights)[::-1]
     room = wanted
     for weight in order.tolist():
         if weight <= room:
             room -= weight
-    return 2 * room
+    return room
 
 
 def shares_of(weights: Weights, n_parts: int, target_sizes: ArrayLike | None, balance: float) -> Shares:

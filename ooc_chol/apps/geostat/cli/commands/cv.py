@@ -30,7 +30,7 @@ from ooc_chol.apps.geostat.cli.validation import (
     validated_as_asked,
     validation_text,
 )
-from ooc_chol.apps.geostat.data.dataset import Dataset
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec
 from ooc_chol.apps.geostat.data.layers import Column, Layer, check_layer, write_layer
 from ooc_chol.apps.geostat.kriging.comparison import SCORES, compare
 from ooc_chol.apps.geostat.kriging.folds import FOLD_WAYS, FOLDS, Folds
@@ -105,10 +105,11 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_layer(options.output, "predictions of a cross-validation")
     saved, names = [with_other_rasters(read_result(path), options) for path in models], names_of(models)
-    if options.output is not None:
-        check_layer(options.output, "predictions of a cross-validation", saved[0].spec)
-    check_files(options, [("DATA.csv", file_of(saved_spec(each.spec, data))) for each in saved], output)
     scales = [checked_scale(each, options) for each in saved]
+    if options.output is not None:
+        written = _column_names(_written_spec(saved[0].spec, scales[0]), names)
+        check_layer(options.output, "predictions of a cross-validation", saved[0].spec, names=written)
+    check_files(options, [("DATA.csv", file_of(saved_spec(each.spec, data))) for each in saved], output)
     datasets, settings = load_all(saved, data, names, scales), factor_settings(options)
     chosen, method = chosen_folds(datasets[0], options), chosen_method(datasets[0], options)
     validated = {
@@ -145,7 +146,7 @@ def _said(validated: dict[str, CrossValidation], chosen: Folds | None, how: str,
 
 def _layer(dataset: Dataset, scale: Scale, validated: dict[str, CrossValidation]) -> Layer:
     """Values and predictions at the observations' places, of several models by their names."""
-    found, spec = next(iter(validated.values())), dataset.spec if scale.transform is None else dataset.spec.as_observed
+    found, spec = next(iter(validated.values())), _written_spec(dataset.spec, scale)
     unit, words = spec.value_unit, {"prediction": "mean", "standard_error": "standard error"}
     columns = {spec.value_name: Column(found.values, "observed", unit)}
     for name, each in validated.items():
@@ -155,3 +156,15 @@ def _layer(dataset: Dataset, scale: Scale, validated: dict[str, CrossValidation]
             columns[f"{column}{suffix}"] = Column(values, text, unit)
     columns["fold"] = Column(found.folds.astype(np.float64), "number of the fold")
     return Layer(spec, dataset.positions, columns, f"cross-validation of {spec.value_name}")
+
+
+def _written_spec(spec: DataSpec, scale: Scale) -> DataSpec:
+    """The specification with the names and units of the scale that is written."""
+    return spec if scale.transform is None else spec.as_observed
+
+
+def _column_names(spec: DataSpec, models: list[str]) -> tuple[str, ...]:
+    """Names of the columns of :func:`_layer`, besides the coordinates."""
+    suffixes = [""] if len(models) == 1 else [f"_{name}" for name in models]
+    predicted = (f"{column}{suffix}" for suffix in suffixes for column in ("prediction", "standard_error"))
+    return (spec.value_name, *predicted, "fold")

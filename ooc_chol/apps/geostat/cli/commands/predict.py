@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     check_files(options, [("MODEL.json", options.model), *area_files(options)], output)
     check_layer(options.output, "predictions", is_grid=is_grid)
     saved = with_other_rasters(read_result(options.model), options)
-    check_layer(options.output, "predictions", saved.spec, is_grid=is_grid)
+    check_layer(options.output, "predictions", saved.spec, names=dict.fromkeys(_columns(options)), is_grid=is_grid)
     scale = chosen_scale(saved.spec, options)
     scale.check()
     part = None if options.component is None else component_of(saved.model, options.component)
@@ -232,7 +232,7 @@ def _block_means(kriged: Kriging, spec: DataSpec, middles: NDArray[np.float64], 
     blocks = rectangular_blocks(middles, options.block, points=options.block_points)
     points = blocks.points.reshape(-1, middles.shape[1])
     terms = spec.design(with_rasters(spec, Table("blocks", dict(zip(spec.axes, points.T, strict=True)), 0)))
-    return predict_block_means(kriged, blocks, covariates=terms.reshape(blocks.size, -1, terms.shape[1]))
+    return predict_block_means(kriged, blocks, covariates=terms.reshape(*blocks.points.shape[:2], -1))
 
 
 def _half_widths(prediction: Prediction) -> dict[str, object]:
@@ -263,7 +263,8 @@ def _scores(prediction: Prediction | BackTransformed, sites: Table, dataset: Dat
     known = np.flatnonzero(is_known & ~is_observed)
     if not len(known):
         return None
-    values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
+    rows = None if sites.rows is None else sites.rows.take(known)
+    values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()}, rows)
     return score(prediction.take(known), scale.values(values), scale.values(dataset.observations.values))
 
 

@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     check_files(options, inputs, output)
     check_layer(options.output, "draws", is_grid=is_grid)
     saved = with_other_rasters(read_result(options.model), options)
-    check_layer(options.output, "draws", saved.spec, is_grid=is_grid)
+    check_layer(options.output, "draws", saved.spec, names=names, is_grid=is_grid)
     if options.conditional is not None or (is_grid and options.box is None and not isinstance(options.grid, str)):
         inputs.append(("DATA.csv", file_of(saved_spec(saved.spec, options.conditional or None))))
         check_files(options, inputs, output)

@@ -209,16 +209,24 @@ def on_side(below: int, n: int, which: Which) -> int:
     return below if which == "SA" else n - below
 
 
+class FewError(ValueError):
+    """So many of n eigenvalues on the side of sigma that is wanted are not enough."""
+
+    def __init__(self, count: int, n: int, sigma: float, wanted: Wanted) -> None:
+        self.count, self.n, self.sigma, self.wanted = count, n, sigma, wanted
+        side, other, instead = ("below", "above", "LA") if wanted.which == "SA" else ("above", "below", "SA")
+        fewer = f", or a k up to {count}" if count else ""
+        super().__init__(
+            f"with sigma, which={wanted.which!r} looks for eigenvalues {side} it: k is {wanted.k}, but A has {count} at or "
+            f"{side} {sigma!r}, and {n - count} {other} it; give which={instead!r} or 'LM', or another sigma{fewer}"
+        )
+
+
 def check_count(count: int, n: int, sigma: float, wanted: Wanted) -> None:
     """Raise where so many eigenvalues on the side of sigma that is wanted are not enough."""
     if count >= wanted.k or wanted.which == "LM":
         return
-    side, other, instead = ("below", "above", "LA") if wanted.which == "SA" else ("above", "below", "SA")
-    fewer = f", or a k up to {count}" if count else ""
-    raise ValueError(
-        f"with sigma, which={wanted.which!r} looks for eigenvalues {side} it: k is {wanted.k}, but A has {count} at or {side} "
-        f"{sigma!r}, and {n - count} {other} it; give which={instead!r} or 'LM', or another sigma{fewer}"
-    )
+    raise FewError(count, n, sigma, wanted)
 
 
 def _backward_error(shifted: csc_array, x: NDArray[np.float64], b: NDArray[np.float64], scale: float) -> float:

@@ -12,9 +12,11 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csc_array, issparse
 from scipy.sparse.linalg import LinearOperator, splu
 
-from ooc_chol.config import parse_bytes
+from ooc_chol.config import parse_bytes, whole_number
+from ooc_chol.eigen.asked import BLOCKS, start_of, wanted_of
 from ooc_chol.eigen.factor_size import ORDERING
 from ooc_chol.eigen.lanczos import MOST_ASYMMETRY
+from ooc_chol.eigen.methods import sigma_of
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.problem import check_shape
@@ -58,6 +60,10 @@ def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
     if a.shape != m.shape:
         raise ValueError(f"M is {m.shape[0]} x {m.shape[1]}, but A is {a.shape[0]} x {a.shape[1]}")
     n, budget = m.shape[0], None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")
+    wanted_of(call.k, call.which, None, Precision.DDD, n)
+    if call.sigma is not None:
+        sigma_of(call.sigma, Precision.DDD)
+    start_of(call.v0, n, BLOCKS[0] if call.block is None else whole_number(call.block, "block"))
     half = _UNKNOWN if only_planned else _half(m, budget)
 
     def product(x: NDArray[Any]) -> NDArray[Any]:
@@ -67,8 +73,8 @@ def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
 
     made = replace(call, A=LinearOperator((n, n), matvec=product, matmat=product, dtype=np.float64), M=None)
     if call.v0 is not None:
-        v0 = plain_array("v0", call.v0)
-        made = replace(made, v0=half.times_transposed(v0.reshape(n, -1).astype(np.float64)) if len(v0) == n else v0)
+        v0 = plain_array("v0", call.v0, np.float64)
+        made = replace(made, v0=half.times_transposed(v0.reshape(n, -1)))
     if call.sigma is None or only_planned:
         return Reduced(made, half)
     if call.OPinv is None and isinstance(a, LinearOperator):
@@ -110,7 +116,9 @@ def _matrix(given: Any, name: str, *, operators: bool = False) -> Any:
         whole = a.tocoo() if issparse(a) else None
         bad = np.argwhere(~np.isfinite(entries))[0]
         row, column = (bad[0], bad[1]) if whole is None else (whole.row[bad[0]], whole.col[bad[0]])
-        raise NonFiniteError(int(row), int(column), None)
+        if name == "A":
+            raise NonFiniteError(int(row), int(column), None)
+        raise ValueError(f"{name}[{row}, {column}] is NaN or infinite; all entries must be finite")
     off = float(abs(a - a.T).max()) / (float(np.abs(entries).max(initial=0.0)) or 1.0)
     if off > MOST_ASYMMETRY[Precision.DDD]:
         raise ValueError(f"{name} is not symmetric: it differs from its transpose by {off:.2g} of its largest entry")

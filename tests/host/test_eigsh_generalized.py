@@ -183,3 +183,25 @@ def test_a_shift_that_had_to_be_moved_is_told_and_pairs_are_those_nearest_the_ca
     assert pairs.eigenvalues == pytest.approx([6, 7, 8])
     assert "A - 7.0 M is singular, or nearly so: the shift that was factored is 6.99" in pairs.report.notes[0]
     assert pairs.report.sigma == pytest.approx(7.0, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"sigma": "1"}, TypeError, "sigma is a str; give a real number"),
+        ({"sigma": True}, TypeError, "sigma is a bool; give a real number"),
+        ({"sigma": 1 + 0j}, TypeError, "sigma is a complex; give a real number"),
+        ({"sigma": np.nan}, ValueError, "sigma is nan; give a finite number"),
+        ({"sigma": 1.5, "k": 0}, ValueError, "k is 0"),
+        ({"sigma": 1.5, "k": "3"}, TypeError, "k is a str"),
+        ({"v0": np.ones(60) + 1j}, TypeError, "v0 holds complex128, but starting vectors are real numbers"),
+        ({"v0": np.ones((60, 2, 2))}, ValueError, r"v0 has shape \(60, 2, 2\)"),
+        ({"v0": np.full(60, np.inf)}, ValueError, "v0 holds inf in row 0"),
+        ({"M": scipy.sparse.diags_array(np.r_[np.ones(59), np.nan]).tocsr()}, ValueError, r"^M\[59, 59\] is NaN or infinite"),
+        ({"M": np.diag(np.r_[np.ones(59), np.inf])}, ValueError, r"^M\[59, 59\] is NaN or infinite"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_factored(options, kind, says):
+    a = scipy.sparse.diags_array(np.arange(1.0, 61.0)).tocsr()
+    with pytest.raises(kind, match=says):
+        oc.eigsh(a, **{"k": 3, "M": scipy.sparse.eye_array(60).tocsr(), **options})

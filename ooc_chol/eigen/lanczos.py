@@ -185,8 +185,11 @@ class Lanczos:
                 used_up = f"max_passes={self._max_passes} is used up"
                 return self._found(settled, residuals, used_up if is_last else "further restarts no longer reduce residuals")
             return None
-        if not self._check or not self._look_further(settled):
+        if not self._check:
             return self._found(settled, residuals, "")
+        after = self._look_further(settled)
+        if after is not None and (after is settled or (residuals := self._certify(after)).max() <= goal):
+            return self._found(after, residuals, "")
         if is_last:
             why = f"the check found eigenvalues beyond these, and max_passes={self._max_passes}"
             return self._found(settled, residuals, why)
@@ -326,20 +329,23 @@ class Lanczos:
         self._least = min(self._least, residual)
         return self._stuck >= _PATIENCE
 
-    def _look_further(self, settled: _Settled) -> bool:
-        """A check sweep; whether it found that pairs are missing, so that the run must go on."""
+    def _look_further(self, settled: _Settled) -> _Settled | None:
+        """A check sweep; wanted pairs as it leaves them, or None where it found that some are missing."""
         wanted, values, margin = self.wanted, settled.values, np.full(self.wanted.k, self.wanted.tol * self.scale)
         steps, each = PASSES, self.passes_a_step
         if self.filter is not None:
             wanted, values = replace(wanted, which="LA"), self.basis.state().values
             margin *= self.filter.slopes(values[: wanted.k])
             steps = max(_FILTERED_PASSES, PASSES // each)
-        done = sweep(self.basis, wanted, values, margin, CHECK_SEED + len(self.counts.checks), steps)
+        done = sweep(self.basis, wanted, values, margin, CHECK_SEED + len(self.counts.checks), steps, self._restart)
         self.counts.checks.append(CheckRound(done.passes * each, done.vectors, done.missed))
         if done.missed:
             self._least, self._stuck = np.inf, 0
+        if done.missed or done.is_restarted:
             self._restart(done.ritz)
-        return done.missed > 0
+        if done.is_restarted:
+            settled = self._settled = self._settled_of(done.ritz.values, done.ritz.estimates[: self.wanted.k])
+        return None if done.missed else settled
 
 
 def asymmetry_text(asymmetry: float, what: str = "the projected matrix") -> str:

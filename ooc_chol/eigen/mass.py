@@ -12,13 +12,15 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csc_array, issparse
 from scipy.sparse.linalg import LinearOperator, splu
 
-from ooc_chol.config import parse_bytes
+from ooc_chol.config import parse_bytes, whole_number
+from ooc_chol.eigen.asked import BLOCKS, start_of, wanted_of
 from ooc_chol.eigen.factor_size import ORDERING
 from ooc_chol.eigen.lanczos import MOST_ASYMMETRY
+from ooc_chol.eigen.methods import sigma_of
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.problem import check_shape
-from ooc_chol.eigen.shift_invert import check_budget, check_count, check_near, factored, inertia, largest_of, on_side
+from ooc_chol.eigen.shift_invert import Beside, check_budget, check_count, check_near, factored, inertia, largest_of, on_side
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, SingularMatrixError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
@@ -27,8 +29,6 @@ from ooc_chol.precision.triples import Precision
 _Function = Callable[[NDArray[Any]], NDArray[Any]]
 #: By what a shift is moved while there is no factor, beside the largest eigenvalue, and the largest of that.
 _STEP, _LEAST_SHIFT, _MOST_SHIFT = 64.0, 1e-14, 1e-4
-#: The largest eigenvalue over the distance of the nearest from the shift, up to which others keep their digits.
-_MOST_STEEP = 1e7
 _ADVICE = "give the LinearOperator of L^-1 A L^-T, M = L L^T, as A, and no M"
 
 
@@ -46,7 +46,6 @@ class Reduced(NamedTuple):
 
     call: Any  #: That of ``L^-1 A L^-T``
     half: Half
-    notes: tuple[str, ...]
 
 
 def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
@@ -61,6 +60,10 @@ def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
     if a.shape != m.shape:
         raise ValueError(f"M is {m.shape[0]} x {m.shape[1]}, but A is {a.shape[0]} x {a.shape[1]}")
     n, budget = m.shape[0], None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")
+    wanted_of(call.k, call.which, None, Precision.DDD, n)
+    if call.sigma is not None:
+        sigma_of(call.sigma, Precision.DDD)
+    start_of(call.v0, n, BLOCKS[0] if call.block is None else whole_number(call.block, "block"))
     half = _UNKNOWN if only_planned else _half(m, budget)
 
     def product(x: NDArray[Any]) -> NDArray[Any]:
@@ -70,23 +73,22 @@ def reduced_call(call: Any, *, only_planned: bool = False) -> Reduced:
 
     made = replace(call, A=LinearOperator((n, n), matvec=product, matmat=product, dtype=np.float64), M=None)
     if call.v0 is not None:
-        v0 = plain_array("v0", call.v0)
-        made = replace(made, v0=half.times_transposed(v0.reshape(n, -1).astype(np.float64)) if len(v0) == n else v0)
+        v0 = plain_array("v0", call.v0, np.float64)
+        made = replace(made, v0=half.times_transposed(v0.reshape(n, -1)))
     if call.sigma is None or only_planned:
-        return Reduced(made, half, ())
+        return Reduced(made, half)
     if call.OPinv is None and isinstance(a, LinearOperator):
         raise ValueError("sigma needs the inverse of A - sigma M, but A is a LinearOperator: give OPinv, which solves with it")
     if call.OPinv is not None:
-        return Reduced(replace(made, OPinv=_inverse_of(half, _given(call.OPinv))), half, ())
-    solve, sigma, notes = _factored(call, csc_array(a), csc_array(m), half, product, budget)
-    return Reduced(replace(made, sigma=sigma, OPinv=solve), half, notes)
+        return Reduced(replace(made, OPinv=_inverse_of(half, _given(call.OPinv))), half)
+    return Reduced(replace(made, OPinv=_factored(call, csc_array(a), csc_array(m), half, product, budget)), half)
 
 
 def generalized_pairs(reduced: Reduced, pairs: Eigenpairs) -> Eigenpairs:
     """The pairs with vectors of A and M, orthonormal with M between."""
     vectors = reduced.half.solve_transposed(pairs.eigenvectors.astype(np.float64)).astype(pairs.eigenvectors.dtype)
     note = "A v = w M v by the factor of M: residuals are in the norm of its inverse, v.T M v is the identity"
-    report = replace(pairs.report, notes=(*reduced.notes, *pairs.report.notes, note))
+    report = replace(pairs.report, notes=(*pairs.report.notes, note))
     return Eigenpairs(pairs.eigenvalues, vectors, pairs.residuals, report, pairs.trace)
 
 
@@ -114,7 +116,9 @@ def _matrix(given: Any, name: str, *, operators: bool = False) -> Any:
         whole = a.tocoo() if issparse(a) else None
         bad = np.argwhere(~np.isfinite(entries))[0]
         row, column = (bad[0], bad[1]) if whole is None else (whole.row[bad[0]], whole.col[bad[0]])
-        raise NonFiniteError(int(row), int(column), None)
+        if name == "A":
+            raise NonFiniteError(int(row), int(column), None)
+        raise ValueError(f"{name}[{row}, {column}] is NaN or infinite; all entries must be finite")
     off = float(abs(a - a.T).max()) / (float(np.abs(entries).max(initial=0.0)) or 1.0)
     if off > MOST_ASYMMETRY[Precision.DDD]:
         raise ValueError(f"{name} is not symmetric: it differs from its transpose by {off:.2g} of its largest entry")
@@ -176,10 +180,8 @@ def _inverse_of(half: Half, solve: _Function) -> _Function:
     return lambda x: half.times_transposed(np.asarray(solve(np.asfortranarray(half.times(x)))))
 
 
-def _factored(
-    call: Any, a: csc_array, m: csc_array, half: Half, product: _Function, budget: int | None
-) -> tuple[_Function, float, tuple[str, ...]]:
-    """The inverse by SuperLU; and sigma, or what was factored for it where that is an eigenvalue."""
+def _factored(call: Any, a: csc_array, m: csc_array, half: Half, product: _Function, budget: int | None) -> Beside:
+    """The inverse by SuperLU, of a shift beside sigma where A - sigma M has no factor, or too few eigenvalues are on its side."""
     n, given, powers = m.shape[0], float(call.sigma), (_power(a), _power(m))
     a, m = (
         csc_array((np.ldexp(each.data, by), each.indices, each.indptr), shape=each.shape)
@@ -191,37 +193,26 @@ def _factored(
         sigma = float(np.ldexp(given, power))
     check_near(sigma, scale, power)
     unit = max(scale, abs(sigma)) or 1.0
-    step, told, best = 0.0, "", None
-    while step <= _MOST_SHIFT:
+    step, told, best, count = 0.0, "", None, 0
+    while step <= (_MOST_SHIFT if best is None else _LEAST_SHIFT) and count < call.k:
         beside = sigma + (step if call.which == "SA" else -step) * unit
         shifted = csc_array(a - beside * m)
         check_budget(shifted, budget, "A - sigma M", _ADVICE)
         factor, why = factored(shifted, size + abs(beside) * mass)
         told = told or why
         if factor is not None:
-            inverse = _inverse_of(half, factor.solve)
-            steepness = largest_of(scaled_product(inverse, powers[1]), n) * unit
-            if best is None or steepness < best[0]:
-                best = steepness, factor, inverse, beside
-            if steepness <= _MOST_STEEP:
-                break
+            below = None if call.which == "LM" else inertia(factor)
+            count = n if below is None else on_side(below, n, call.which)
+            best = factor, beside, below
         step = step * _STEP or _LEAST_SHIFT
     if best is None:
         raise SingularMatrixError(f"A - {given!r} M", told, "take another sigma, or OPinv")
-    _, factor, inverse, beside = best
-    _check_side(call, factor, n)
-    taken = given if beside == sigma else float(np.ldexp(beside, -power))
-    note = f"A - {given!r} M is singular, or nearly so: the shift that was factored is {taken!r}"
-    return scaled_product(inverse, powers[0]), taken, (note,) if beside != sigma else ()
+    check_count(count, n, given, Wanted(call.k, call.which, 0.0))
+    factor, beside, below = best
+    inverse = scaled_product(_inverse_of(half, factor.solve), powers[0])
+    return Beside(inverse, given if beside == sigma else float(np.ldexp(beside, -power)), "M", below)
 
 
 def _power(a: csc_array) -> int:
     """The p for which the largest entry of ``2^p A`` is about 1."""
     return -int(np.frexp(np.abs(a.data).max(initial=0.0))[1])
-
-
-def _check_side(call: Any, factor: Any, n: int) -> None:
-    """Raise where fewer eigenvalues than wanted are on the side of sigma that is asked for."""
-    below = None if call.which == "LM" else inertia(factor)
-    if below is not None:
-        check_count(on_side(below, n, call.which), n, float(call.sigma), Wanted(call.k, call.which, 0.0))

@@ -213,15 +213,15 @@ def solved_near(
         check_count(count, n, float(np.ldexp(sigma, -problem.power)), wanted)
     if solved.found.is_hopeless and 8 * n * n <= MOST_DENSE:
         return _all_near(problem, product, wanted, sigma)
-    return solved._replace(notes=_notes(solved.found, sigma, inverse.sigma, problem.power))
+    return solved._replace(notes=_notes(solved.found, sigma, inverse, problem.power))
 
 
-def _notes(found: Found, sigma: float, taken: float, power: int) -> tuple[str, ...]:
+def _notes(found: Found, sigma: float, inverse: Inverse, power: int) -> tuple[str, ...]:
     """That another shift was factored, and how many eigenvalues are at the caller's."""
     notes, given = [], float(np.ldexp(sigma, -power))
-    if taken != sigma:
-        beside = float(np.ldexp(taken, -power))
-        notes.append(f"A - {given!r} I is singular, or nearly so: the shift that was factored is {beside!r}")
+    if inverse.sigma != sigma:
+        beside = float(np.ldexp(inverse.sigma, -power))
+        notes.append(f"A - {given!r} {inverse.unit} is singular, or nearly so: the shift that was factored is {beside!r}")
     at_it = int(np.count_nonzero(np.abs(found.values - sigma) <= _AT_SIGMA * (found.scale + abs(sigma))))
     if at_it:
         what = "null vectors of A" if not sigma else f"at sigma = {given!r}"

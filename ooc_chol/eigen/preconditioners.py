@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 from ooc_chol.errors import PreconditionerError
 from ooc_chol.files.inputs import check_entries, plain_array
 
-_ADVICE = (
+ADVICE = (
     "give an (n,) array for a diagonal, a LinearOperator((n, n), matvec=...), an n x n matrix, or a function of an (n, b) array"
 )
 #: Between which magnitudes the largest number of a preconditioner is left as it is: it counts up to a factor.
@@ -40,7 +40,7 @@ class Preconditioner:
         """
         found = plain_array("preconditioner @ x", self._product(residuals.copy()))
         if found.shape != residuals.shape:
-            raise PreconditionerError(f"returned shape {found.shape} for an array of shape {residuals.shape}", _ADVICE)
+            raise PreconditionerError(f"returned shape {found.shape} for an array of shape {residuals.shape}", ADVICE)
         if found.dtype.kind not in "fiub":
             raise PreconditionerError(f"returned {found.dtype} for real numbers", "only real preconditioners of real A are taken")
         if not np.isfinite(found).all():
@@ -65,10 +65,10 @@ class Preconditioner:
         if callable(m):
             return m  # type: ignore[no-any-return]
         if not isinstance(m, np.ndarray | list | tuple):
-            raise TypeError(f"preconditioner is a {type(m).__name__}: {_ADVICE}")
+            raise TypeError(f"preconditioner is a {type(m).__name__}: {ADVICE}")
         given = plain_array("preconditioner", m)
         if given.dtype.kind not in "fiubc":
-            raise TypeError(f"preconditioner is an array of {given.dtype}: {_ADVICE}")
+            raise TypeError(f"preconditioner is an array of {given.dtype}: {ADVICE}")
         self._check(given.shape, given.dtype)
         if given.ndim == 2:
             return lambda x: given @ x
@@ -77,7 +77,7 @@ class Preconditioner:
     def _check(self, shape: tuple[int, ...], dtype: Any) -> None:
         if shape not in ((self.n,), (self.n, self.n)):
             text = " x ".join(map(str, shape))
-            raise PreconditionerError(f"has shape {text}, but A is {self.n} x {self.n}", _ADVICE)
+            raise PreconditionerError(f"has shape {text}, but A is {self.n} x {self.n}", ADVICE)
         if dtype is not None and np.dtype(dtype).kind == "c":
             raise PreconditionerError("is complex", "only real preconditioners of real A are taken")
 

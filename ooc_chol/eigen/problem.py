@@ -42,7 +42,7 @@ from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.plan import MultiplyPlan
 from ooc_chol.sparse.planning import Devices, Known, known_of, packed_operator
-from ooc_chol.sparse.sources.others import is_dense
+from ooc_chol.sparse.sources.others import is_dense, plain_matrix
 from ooc_chol.tracing.trace import Trace
 
 #: What would do for what is no matrix.
@@ -354,7 +354,7 @@ def _of_operator(a: LinearOperator, machine: Machine, records: ProductTrace | No
 
 
 def _of_array(given: Any, machine: Machine, records: ProductTrace | None) -> GivenProblem:
-    a = plain_array("A", given)
+    a = plain_matrix(given)
     if a.ndim != 2:
         raise TypeError(f"A is a {type(given).__name__} of {a.ndim} dimensions: {_ADVICE}")
     check_shape(a.shape)

@@ -72,6 +72,16 @@ class Inverse(NamedTuple):
     sigma: float  #: Of what is solved with: the caller's, or one beside it where that is an eigenvalue
     magnitudes: csc_array | None = None  #: ``|A - sigma I|``, entry by entry, where it is at hand
     below: int | None = None  #: Eigenvalues of A below sigma, where the factor tells and one side is wanted
+    unit: str = "I"  #: What sigma is times, for messages
+
+
+class Beside(NamedTuple):
+    """Solver with ``A - sigma I``, given as OPinv, of an A that is not factored itself: for sigma, or a number beside it."""
+
+    solve: Solve
+    sigma: float
+    unit: str  #: As of :class:`Inverse`, and what follows
+    below: int | None
 
 
 def inverse_of(
@@ -93,6 +103,11 @@ def inverse_of(
     check_magnitude(scale, Precision.DDD)
     check_near(sigma, scale, power)
     scale_shifted = max(scale + abs(sigma), np.finfo(np.float64).tiny)
+    if isinstance(OPinv, Beside):
+        how: dict[str, Any] = {"below": OPinv.below, "unit": OPinv.unit}
+        inverse = Inverse(scaled_product(OPinv.solve, -power), "SuperLU", scale, float(np.ldexp(OPinv.sigma, power)), **how)
+        _try_given(inverse, product, n, scale_shifted, power)
+        return inverse
     if OPinv is not None:
         solve = _given(OPinv, n)
         inverse = Inverse(scaled_product(solve, -power) if power else solve, "OPinv", scale, sigma)
@@ -194,16 +209,24 @@ def on_side(below: int, n: int, which: Which) -> int:
     return below if which == "SA" else n - below
 
 
+class FewError(ValueError):
+    """So many of n eigenvalues on the side of sigma that is wanted are not enough."""
+
+    def __init__(self, count: int, n: int, sigma: float, wanted: Wanted) -> None:
+        self.count, self.n, self.sigma, self.wanted = count, n, sigma, wanted
+        side, other, instead = ("below", "above", "LA") if wanted.which == "SA" else ("above", "below", "SA")
+        fewer = f", or a k up to {count}" if count else ""
+        super().__init__(
+            f"with sigma, which={wanted.which!r} looks for eigenvalues {side} it: k is {wanted.k}, but A has {count} at or "
+            f"{side} {sigma!r}, and {n - count} {other} it; give which={instead!r} or 'LM', or another sigma{fewer}"
+        )
+
+
 def check_count(count: int, n: int, sigma: float, wanted: Wanted) -> None:
     """Raise where so many eigenvalues on the side of sigma that is wanted are not enough."""
     if count >= wanted.k or wanted.which == "LM":
         return
-    side, other, instead = ("below", "above", "LA") if wanted.which == "SA" else ("above", "below", "SA")
-    fewer = f", or a k up to {count}" if count else ""
-    raise ValueError(
-        f"with sigma, which={wanted.which!r} looks for eigenvalues {side} it: k is {wanted.k}, but A has {count} at or {side} "
-        f"{sigma!r}, and {n - count} {other} it; give which={instead!r} or 'LM', or another sigma{fewer}"
-    )
+    raise FewError(count, n, sigma, wanted)
 
 
 def _backward_error(shifted: csc_array, x: NDArray[np.float64], b: NDArray[np.float64], scale: float) -> float:
@@ -271,6 +294,9 @@ def _try_given(inverse: Inverse, product: Product, n: int, scale: float, power: 
     error = float(np.linalg.norm(product(x) - inverse.sigma * x - b))
     if not error <= _MOST_GIVEN * np.linalg.norm(b) + _MOST_BACKWARD * scale * np.linalg.norm(x):
         sigma = float(np.ldexp(inverse.sigma, -power))
+        if inverse.words == "SuperLU":
+            told = f"beside eigenvalues of {scale:.3g} solutions of a random b are off by {error / np.linalg.norm(b):.2g} ||b||"
+            raise SingularMatrixError(f"A - {sigma!r} {inverse.unit}", told, "take another sigma, or OPinv")
         raise ValueError(
             f"OPinv does not solve with A - sigma I, sigma = {sigma!r}: of a random b, ||(A - sigma I) OPinv(b) - b|| is "
             f"{error / np.linalg.norm(b):.2g} ||b||; mind the sign, or solve more accurately"
@@ -390,8 +416,8 @@ class ShiftInvert:
     def _astray(self) -> str:
         """Why these are not those nearest the caller's sigma."""
         return (
-            f"beside eigenvalues of {self._inverse.scale:.3g} solutions with A - sigma I are good from sigma = "
-            f"{self._inverse.sigma:.6g} on, {self._moved:.2g} away, and too many eigenvalues are as near to that"
+            f"beside eigenvalues of {self._inverse.scale:.3g} solutions with A - sigma {self._inverse.unit} are good from "
+            f"sigma = {self._inverse.sigma:.6g} on, {self._moved:.2g} away, and too many eigenvalues are as near to that"
         )
 
     def _beyond(self, values: NDArray[np.float64]) -> int:
@@ -510,7 +536,7 @@ class ShiftInvert:
                     f"OPinv is not symmetric: projected, it {off}; solve more accurately, and see that A is symmetric"
                 ) from error
             told = f"beside eigenvalues of {self._inverse.scale:.3g} what SuperLU makes of the inverse {off}"  # A was looked at
-            raise SingularMatrixError("A - sigma I", told, "take another sigma, or OPinv") from error
+            raise SingularMatrixError(f"A - sigma {self._inverse.unit}", told, "take another sigma, or OPinv") from error
 
     def _in_a(
         self, counts: LanczosCounts, why_not: str, groups: list[tuple[Solve, NDArray[np.float64]]]
@@ -532,10 +558,11 @@ class ShiftInvert:
         residuals = np.linalg.norm(self._times(v) - v * values, axis=0) / np.linalg.norm(v, axis=0)
         scale = max(inverse.scale, float(np.abs(values).max()))
         counts.certificate_passes = -(-wanted.k // _WIDTH)
-        why = ""
+        why, is_hopeless = "", False
         if residuals.max() > wanted.tol * scale:
             why = why_not or f"{inverse.words} solves with too large errors for these"
-        return Found(values, residuals, scale, why, counts), v
+            is_hopeless = not why_not and inverse.words == "SuperLU"
+        return Found(values, residuals, scale, why, counts, is_hopeless), v
 
     def _of_inverse(
         self, operators: list[Solve], spans: list[NDArray[np.float64]]

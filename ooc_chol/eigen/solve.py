@@ -33,7 +33,7 @@ from ooc_chol.eigen.checkpoint import KIND, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.elsewhere import AbstractElsewhere
 from ooc_chol.eigen.errors import NoConvergenceError
-from ooc_chol.eigen.hermitian import complex_error, complex_pairs, is_complex, real_call
+from ooc_chol.eigen.hermitian import complex_error, complex_pairs, few_error, is_complex, real_call
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
 from ooc_chol.eigen.mass import generalized_pairs, reduced_call
@@ -60,6 +60,7 @@ from ooc_chol.eigen.problem import AbstractProblem, Where, posed_of, problem_of
 from ooc_chol.eigen.report import EigshReport
 from ooc_chol.eigen.returned import ascending, returned
 from ooc_chol.eigen.session import Session
+from ooc_chol.eigen.shift_invert import FewError
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import AskedWhich, Wanted
 from ooc_chol.eigen.whole import whole_pairs
@@ -70,6 +71,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.sparse.elsewhere import refuse_on_cluster
 from ooc_chol.sparse.key import products_key
+from ooc_chol.sparse.pack import file_of
 from ooc_chol.sparse.planning import Devices, check_host_budget
 from ooc_chol.tracing.trace import Trace
 
@@ -251,6 +253,8 @@ def eigenpairs(call: EigshCall) -> Eigenpairs:
             return complex_pairs(call, eigenpairs(real_call(call)))
         except NoConvergenceError as told:
             raise complex_error(call, told) from None
+        except FewError as told:
+            raise few_error(told) from None
     asked = Asked(passes_of(call.max_passes), call.check, trace=call.trace)
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
@@ -338,9 +342,10 @@ def _solved(
     key = _key(call, problem, of, plan, asked, bare)
     checkpoint = None
     if call.checkpoint is not None and plan.method == "lanczos":
-        KIND.check(call.checkpoint, problem.files, replace=call.replace)
+        files = [("A", file_of(call.A)), *problem.files]
+        KIND.check(call.checkpoint, files, replace=call.replace)
         whole = {**key, "A": problem.key()}
-        checkpoint = Checkpoint(call.checkpoint, whole, KIND, problem.files, replace=call.replace)
+        checkpoint = Checkpoint(call.checkpoint, whole, KIND, files, replace=call.replace)
     session = Session(checkpoint=checkpoint, show=show)
     if of.solver == "lobpcg":
         how: dict[str, Any] = {"preconditioner": of.preconditioner, "null": of.null}

@@ -44,12 +44,12 @@ from ooc_chol.eigen.session import Session
 from ooc_chol.eigen.singular import SingularTriplets, SvdsReport
 from ooc_chol.eigen.svds_plan import SvdsPlan, check_plan, plan_triplets
 from ooc_chol.eigen.triplets import Triplets, dense_triplets, triplets_of
-from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided
+from ooc_chol.eigen.two_sided import NO_ADJOINT, AbstractTwoSided, OperatorTwoSided, PackedTwoSided, check_adjoint
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import BudgetError, UnsupportedTypeError
 from ooc_chol.files.inputs import check_name
-from ooc_chol.files.outputs import AnyPath
-from ooc_chol.memory.block_files import is_packed_file
+from ooc_chol.files.outputs import AnyPath, Output, check_outputs
+from ooc_chol.memory.block_files import PACKED_FILES, is_packed_file
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
@@ -58,7 +58,7 @@ from ooc_chol.sparse.elsewhere import refuse_on_cluster
 from ooc_chol.sparse.keeping import host_room
 from ooc_chol.sparse.key import blocks_key, products_key
 from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.pack import block_csr, facts_of_rows
+from ooc_chol.sparse.pack import block_csr, facts_of_rows, file_of
 from ooc_chol.sparse.plan import NO_DIAGONALS
 from ooc_chol.sparse.planning import Devices, Known, check_host_budget, known_of, precision_of, refuse_packed
 from ooc_chol.sparse.sources import rows_of
@@ -263,6 +263,12 @@ class _Small(NamedTuple):
 def _packed_sides(call: SvdsCall, asked: _Asked, stack: ExitStack) -> _Packed | _Small:
     """Pack A where it is not, and its transpose unless SciPy multiplies it."""
     how: dict[str, Any]
+    if call.packed is not None:
+        outputs = [
+            Output("packed", call.packed, PACKED_FILES),
+            Output("packed (the transpose)", _beside(call.packed), PACKED_FILES),
+        ]
+        check_outputs(outputs, [("A", file_of(call.A))], replace=call.replace)
     if isinstance(call.A, BlockCSR):
         a, known = call.A, known_of(call.A)
     else:
@@ -326,6 +332,8 @@ def triplets(call: SvdsCall) -> SingularTriplets:
         ended["plan"] = time.perf_counter()
         start = start_of(call.v0, min(plan.shape), plan.block)
         if not isinstance(both, _Packed):
+            if both is None:
+                check_adjoint(call.A)
             sides: AbstractTwoSided = OperatorTwoSided(call.A if both is None else both.a, trace=call.trace)
         else:
             b, bt = (both.a, both.at) if plan.shape[0] >= plan.shape[1] else (both.at, both.a)
@@ -377,7 +385,7 @@ def _key(
 def _checkpoint(call: SvdsCall, key: dict[str, Any], both: _Packed | None, sides: AbstractTwoSided) -> Checkpoint:
     """Where restarts are kept, and what they belong to."""
     assert call.checkpoint is not None
-    files = [] if both is None else [("A", both.a.path), ("packed", both.at.path)]
+    files = [("A", file_of(call.A)), *([] if both is None else [("A", both.a.path), ("packed", both.at.path)])]
     TRIPLETS.check(call.checkpoint, files, replace=call.replace)
     if both is None:
         contents = product_key(lambda x: sides.times(x, exact=True), sides.n, np.dtype(np.float64))
@@ -416,7 +424,7 @@ def _run_of(
     """Triplets by LAPACK as planned, or where squares lose them and A is small; by Lanczos elsewhere."""
     if plan.method == "dense":
         check_room(plan.basis_bytes, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
-        return _Run(dense_triplets(sides, asked.k, plan.block), is_whole=True)
+        return _whole(sides, asked, plan)
     if plan.is_small:
         brief = asked._replace(most=min(asked.most, _BRIEFLY))
         run = _iterated(sides, brief, plan, start, call.check, session)
@@ -429,8 +437,16 @@ def _run_of(
     else:
         run = _iterated(sides, asked, plan, start, call.check, session)
     if run.is_lost and call.is_open and call.plan is None and 8 * sides.m * sides.n <= MOST_DENSE:
-        return run._replace(triplets=dense_triplets(sides, asked.k, plan.block), why_not="", is_whole=True)
+        whole = _whole(sides, asked, plan)
+        return run._replace(triplets=whole.triplets, why_not=whole.why_not, is_whole=True)
     return run
+
+
+def _whole(sides: AbstractTwoSided, asked: _Asked, plan: SvdsPlan) -> _Run:
+    """Triplets by LAPACK."""
+    found = dense_triplets(sides, asked.k, plan.block)
+    is_good = found.residuals.max() <= asked.tol * found.s[0]
+    return _Run(found, why_not="" if is_good else "LAPACK's vectors are no better", is_whole=True)
 
 
 def _iterated(
@@ -449,8 +465,14 @@ def _iterated(
     )
     session.begin(run)
     while True:
-        with session.watching():
-            found = run.run(start)
+        try:
+            with session.watching():
+                found = run.run(start)
+        except ValueError as error:
+            if not run.refused or not isinstance(sides, OperatorTwoSided):
+                raise
+            told = f"A.T A is not symmetric, by {run.refused:.2g} of its largest entry"
+            raise ValueError(NO_ADJOINT.format(told)) from error
         vectors = space.take(range(-(-asked.k // block)), asked.k)
         triplets = triplets_of(sides, vectors)
         largest, smallest = float(triplets.s[0]), float(triplets.s[-1])

@@ -27,6 +27,10 @@ from ooc_chol.sparse.operator import Operator
 from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.trace import Trace
 
+#: Largest error of a product with the transpose, beside the lengths of both vectors; and the message about a larger one.
+_MOST_OFF = 1e-4
+NO_ADJOINT = "rmatvec is not the adjoint of matvec: {}; let it multiply by A.T"
+
 
 class AbstractTwoSided(AbstractClosing):
     """A matrix B of m >= n rows, and its transpose: products with (n, b) and (m, b) arrays in host memory.
@@ -184,6 +188,29 @@ class OperatorTwoSided(AbstractTwoSided):
 
     def close(self) -> None:
         """The operator is the caller's."""
+
+
+def check_adjoint(a: LinearOperator) -> None:
+    """Raise unless ``<A x, A x> = <x, A.T A x>`` of a random x, roughly: one product with each side.
+
+    Raises ``TypeError``: there is no product with the transpose; and ``ValueError``.
+    """
+    x = np.random.default_rng(0).uniform(-1.0, 1.0, (a.shape[1], 1))
+    y = _real(a.matmat(x)).astype(np.float64)
+    largest = float(np.abs(y).max(initial=0.0))
+    if not 0 < largest < np.inf:
+        return
+    try:
+        back = _real(a.rmatmat(y / largest))
+    except (NotImplementedError, TypeError) as error:
+        why = str(error) or type(error).__name__
+        raise TypeError(f"A is a LinearOperator whose product with its transpose fails ({why}): give it a rmatvec too") from error
+    y, back = y / largest, back / largest
+    off = abs(float(np.vdot(y, y) - np.vdot(x, back)))
+    if off > _MOST_OFF * float(np.linalg.norm(x) * np.linalg.norm(back)):
+        raise ValueError(
+            NO_ADJOINT.format(f"of a random x, (A x).(A x) and x.(A.T A x) differ by {off / np.vdot(y, y):.2g} of it")
+        )
 
 
 def _real(y: Any) -> NDArray[Any]:

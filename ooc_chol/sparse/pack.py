@@ -139,14 +139,20 @@ def block_csr(
         kind = type(source).__name__
         raise ValueError(f"zeros={zeros!r:.20} is chosen where a {kind} is made: give the source that it was made of")
     rows = PackedRows(source) if isinstance(source, BlockCSR) else rows_of(source, zeros=zeros)
-    read = source if isinstance(source, str | os.PathLike) else source.path if isinstance(source, BlockCSR) else None
     with progress_reporter(progress, "packing", "entry") as report:
         how = How(size, number_type, report)
         if order is not None and not (isinstance(rows, PackedRows) and rows.order is not None):
             rows = _by_degree(rows)
         if store is None or isinstance(store, HostMemory):
             return packed_in_memory(rows, store, how)
-        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace), how)
+        return packed_in_file(rows, BlockFileWriter(store, [("source", file_of(source))], replace=replace), how)
+
+
+def file_of(source: Any) -> AnyPath | None:
+    """The file that a matrix is read from; None where there is none."""
+    if isinstance(source, str | os.PathLike):
+        return source
+    return source.path if isinstance(source, BlockCSR | AbstractRows) else None
 
 
 @final

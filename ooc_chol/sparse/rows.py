@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.files.inputs import AnyPath
+
 
 class Rows(NamedTuple):
     """A run of rows: columns ascending in each row, none twice, each inside the matrix, all values finite.
@@ -45,6 +47,8 @@ class AbstractRows(ABC):
     #: Entries as far as known beforehand: an upper bound (duplicates not yet summed), to size blocks.
     expected_entries: int
     counts: RowCounts
+    #: The file that they were read from, if any.
+    path: AnyPath | None = None
 
     @abstractmethod
     def runs(self) -> Iterator[Rows]:

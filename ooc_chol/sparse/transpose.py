@@ -27,7 +27,9 @@ def transposed_rows(matrix: BlockCSR | AbstractRows) -> AbstractRows:
     if n_rows > MOST_COLUMNS:
         advice = "split A by its rows"
         raise SparseInputError(name, "", f"it would have {n_rows} columns, more than {MOST_COLUMNS}", advice)
-    return ScatteredRows(name, (n_columns, n_rows), lambda: _entries(matrix), entries)
+    rows = ScatteredRows(name, (n_columns, n_rows), lambda: _entries(matrix), entries)
+    rows.path = matrix.path
+    return rows
 
 
 def _entries(matrix: BlockCSR | AbstractRows) -> Iterator[Entries]:

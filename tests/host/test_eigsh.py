@@ -129,6 +129,27 @@ def test_single_vectors_miss_copies_which_the_check_finds():
     assert pairs.report.checks[-1].missed == 0
 
 
+def ring(m):
+    once = scipy.sparse.csr_array((np.ones(m), (np.arange(m), (np.arange(m) + 1) % m)), shape=(m, m))
+    return once + once.T
+
+
+def test_the_check_of_a_small_basis_is_no_shorter():
+    pairs = oc.eigsh(scipy.sparse.block_diag([ring(7), ring(11)]).tocsr(), 2, which="LA", block=1, ncv=8, **HOST)
+    assert pairs.eigenvalues == pytest.approx([2, 2])
+    assert pairs.report.checks[-1].passes == 40 and pairs.residuals.max() <= 1e-10
+
+
+@pytest.mark.parametrize(("block", "ncv"), [(1, 10), (2, 14), (4, 24)])
+@pytest.mark.parametrize("which", ["LA", "LM", "singular"])
+def test_copies_are_found_in_a_small_basis(which, block, ncv):
+    part = scipy.sparse.random_array((80, 80), density=0.05, rng=np.random.default_rng(0))
+    part, sizes = part + part.T, {"block": block, "ncv": ncv, **HOST}
+    a = scipy.sparse.kron(scipy.sparse.eye_array(5), part).tocsr()
+    found = oc.svds(a, 6, **sizes).s if which == "singular" else oc.eigsh(a, 6, which=which, **sizes).eigenvalues
+    assert np.abs(found[1:] - np.linalg.eigvalsh(part.toarray())[-1]).max() <= 1e-8
+
+
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_start_orthogonal_to_the_wanted_vector_misses_nothing(block):
     values = np.concatenate([[10.0], np.linspace(-1, 1, 399)])

@@ -132,7 +132,44 @@ def test_what_is_not_hermitian_is_refused():
         oc.eigsh(np.diag([1.0, np.nan]).astype(complex), 1)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e200, 1e-200, 1e-300, 1e300])
+@pytest.mark.parametrize("form", [lambda a: a, scipy.sparse.csr_array, sla.aslinearoperator])
+def test_residuals_and_bounds_are_of_any_scale(form, size):
+    pairs = oc.eigsh(form(hermitian(np.arange(1.0, 61.0)) * size), 2)
+    assert pairs.eigenvalues / size == pytest.approx([59, 60])
+    assert (pairs.residuals > 0).all() and (pairs.residuals <= 1e-13).all()
+    assert pairs.report.bounds == pytest.approx(pairs.residuals * pairs.report.scale, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"sigma": 24.9, "which": "LA"}, r"k is 5, but A has 3 at or above 24\.9, and 57 below it; .* or a k up to 3"),
+        ({"v0": np.ones(7)}, r"v0 has shape \(7,\); give a vector \(60,\)"),
+        ({"v0": np.ones((60, 3)), "block": 2}, r"up to 2 of them as columns \(60, m\)"),
+        ({"v0": np.full(60, 1j * np.nan)}, "v0 holds NaN or infinite numbers in row 0"),
+        ({"null": np.ones((61, 2)), "which": "SA"}, r"null has shape \(61, 2\); give a vector \(60,\)"),
+        ({"null": np.eye(60)[:, :57], "which": "SA"}, "k is 5, but beside 57 null vectors A has 3 eigenpairs"),
+        ({"ncv": 6}, "ncv is 6, but 5 eigenpairs need a basis of at least 7 columns"),
+        ({"ncv": 6, "block": 4}, "ncv is 6, but 5 eigenpairs with block=4 need a basis of at least 14 columns"),
+        ({"preconditioner": np.ones(61), "which": "SA"}, "has shape 61, but A is 60 x 60"),
+        ({"preconditioner": scipy.sparse.eye_array(61), "which": "SA"}, "has shape 61 x 61, but A is 60 x 60"),
+        (
+            {"preconditioner": lambda x: x[:5], "which": "SA"},
+            r"preconditioner @ x has shape \(5, \d\) for an x of shape \(60, \d\)",
+        ),
+        ({"sigma": 0.5, "OPinv": lambda x: x[:5]}, r"OPinv @ x has shape \(5, \d\) for an x of shape \(60, \d\)"),
+    ],
+)
+def test_messages_count_in_the_sizes_of_the_caller(options, says):
+    a = hermitian(np.r_[np.linspace(-1, 1, 57), 25.0, 26.0, 27.0])
+    with pytest.raises((ValueError, oc.errors.PreconditionerError), match=says):
+        oc.eigsh(sla.aslinearoperator(a) if "preconditioner" in options or "OPinv" in options else a, 5, **options, **HOST)
+
+
 def test_what_lies_beneath_a_mask_is_not_taken():
+    a = hermitian(np.arange(9.0))
+    assert oc.eigsh(np.ma.array(a), 2).eigenvalues == pytest.approx([7, 8])
     a = np.ma.array(hermitian(np.arange(9.0)), mask=np.eye(9, dtype=bool))
     with pytest.raises(oc.errors.MissingValueError):
         oc.eigsh(a, 2)

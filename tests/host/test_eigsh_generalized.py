@@ -138,3 +138,70 @@ def test_a_shift_that_is_an_eigenvalue_is_answered_whatever_the_roundoff(seeds):
 def test_no_stiffness_at_all_has_null_vectors():
     pairs = oc.eigsh(np.zeros((40, 40)), 2, M=np.diag(np.arange(1.0, 41.0)), sigma=0.0, **HOST)
     assert np.abs(pairs.eigenvalues).max() == 0
+
+
+def graded_line(n=400):
+    """Linear elements on a line, graded to 1e-5: eigenvalues from 10 to 1e14."""
+    h = np.diff(np.r_[0, np.geomspace(1e-5, 1, n)])
+    stiff, mass = ([-1 / h[1:-1], 1 / h[:-1] + 1 / h[1:], -1 / h[1:-1]], [h[1:-1] / 6, (h[:-1] + h[1:]) / 3, h[1:-1] / 6])
+    return (scipy.sparse.diags_array(each, offsets=[-1, 0, 1]).tocsc() for each in (stiff, mass))
+
+
+@pytest.mark.parametrize("which", ["LM", "LA", "SA"])
+@pytest.mark.parametrize("sigma", [100.0, 1e3, 1e6])
+def test_those_nearest_a_shift_are_found_in_a_wide_spectrum(sigma, which):
+    a, m = graded_line()
+    if which == "SA" and sigma == 100:
+        with pytest.raises(ValueError, match=r"with sigma, which='SA' .* A has 3 at or below 100\.0, and 396 above it"):
+            oc.eigsh(a, 4, M=m, sigma=sigma, which=which, **HOST)
+        return
+    pairs = oc.eigsh(a, 3, M=m, sigma=sigma, which=which, **HOST)
+    assert pairs.eigenvalues == pytest.approx(np.sort(sla.eigsh(a, 3, M=m, sigma=sigma, which=which)[0]), rel=1e-9)
+    assert pairs.report.sigma == sigma and not any("singular" in note for note in pairs.report.notes)
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 10) for first in range(0, 40, 10)], ids=lambda each: str(each[0]))
+def test_masses_of_many_sizes_leave_those_nearest_a_shift(seeds):
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        n, k, which = int(random.integers(40, 100)), int(random.integers(1, 5)), str(random.choice(["LM", "LA", "SA", "SM"]))
+        half, mass = random.standard_normal((n, n)), 10.0 ** random.uniform(-5, 5, n)
+        a, root = half + half.T, 1 / np.sqrt(mass)
+        values = np.linalg.eigvalsh(root[:, None] * a * root)
+        at = int(random.integers(10, n - 10))
+        sigma = 0.0 if which == "SM" else float(values[at] + values[at + 1]) / 2
+        off = (values - sigma) * {"LA": 1, "SA": -1}.get(which, np.sign(values - sigma))
+        exact = np.sort(off[off >= 0])[:k]
+        shift = {} if which == "SM" else {"sigma": sigma}
+        found = oc.eigsh(scipy.sparse.csr_array(a), k, M=scipy.sparse.diags_array(mass), which=which, **shift, **HOST).eigenvalues
+        assert np.abs(np.sort(np.abs(found - sigma)) - exact).max() <= 1e-8 * exact.max() + 1e-13 * np.abs(values).max(), seed
+
+
+def test_a_shift_that_had_to_be_moved_is_told_and_pairs_are_those_nearest_the_callers():
+    a, m = scipy.sparse.diags_array([np.arange(100.0)], offsets=[0]).tocsc(), scipy.sparse.eye_array(100).tocsc()
+    pairs = oc.eigsh(a, 3, M=m, sigma=7.0, **HOST)
+    assert pairs.eigenvalues == pytest.approx([6, 7, 8])
+    assert "A - 7.0 M is singular, or nearly so: the shift that was factored is 6.99" in pairs.report.notes[0]
+    assert pairs.report.sigma == pytest.approx(7.0, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"sigma": "1"}, TypeError, "sigma is a str; give a real number"),
+        ({"sigma": True}, TypeError, "sigma is a bool; give a real number"),
+        ({"sigma": 1 + 0j}, TypeError, "sigma is a complex; give a real number"),
+        ({"sigma": np.nan}, ValueError, "sigma is nan; give a finite number"),
+        ({"sigma": 1.5, "k": 0}, ValueError, "k is 0"),
+        ({"sigma": 1.5, "k": "3"}, TypeError, "k is a str"),
+        ({"v0": np.ones(60) + 1j}, TypeError, "v0 holds complex128, but starting vectors are real numbers"),
+        ({"v0": np.ones((60, 2, 2))}, ValueError, r"v0 has shape \(60, 2, 2\)"),
+        ({"v0": np.full(60, np.inf)}, ValueError, "v0 holds inf in row 0"),
+        ({"M": scipy.sparse.diags_array(np.r_[np.ones(59), np.nan]).tocsr()}, ValueError, r"^M\[59, 59\] is NaN or infinite"),
+        ({"M": np.diag(np.r_[np.ones(59), np.inf])}, ValueError, r"^M\[59, 59\] is NaN or infinite"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_factored(options, kind, says):
+    a = scipy.sparse.diags_array(np.arange(1.0, 61.0)).tocsr()
+    with pytest.raises(kind, match=says):
+        oc.eigsh(a, **{"k": 3, "M": scipy.sparse.eye_array(60).tocsr(), **options})

@@ -297,6 +297,31 @@ def test_no_output_is_its_input(path, tmp_path):
     assert path.read_bytes() == good
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, name: oc.block_csr(a, store=name, replace=True),
+        lambda a, name: oc.eigsh(a, 1, packed=name, replace=True),
+        lambda a, name: oc.svds(a, 1, packed=name, replace=True),
+        lambda a, name: oc.eigsh(a, 1, ncv=8, block=1, checkpoint=name, replace=True, devices="host:0"),
+        lambda a, name: oc.svds(a, 1, ncv=8, block=1, checkpoint=name, replace=True, devices="host:0"),
+    ],
+    ids=["block_csr", "packed of eigsh", "packed of svds", "checkpoint of eigsh", "checkpoint of svds"],
+)
+@pytest.mark.parametrize("made", [str, oc.edge_list, oc.metis_graph], ids=["a name", "edge_list", "metis_graph"])
+def test_no_output_is_the_text_that_its_matrix_was_read_from(tmp_path, made, call):
+    path = tmp_path / ("ring.graph" if made is oc.metis_graph else "ring.edges")
+    if made is oc.metis_graph:
+        lines = ["30 30", *(f"{(i - 1) % 30 + 1} {(i + 1) % 30 + 1}" for i in range(30))]
+    else:
+        lines = [f"{i} {(i + 1) % 30}" for i in range(30)]
+    path.write_text("\n".join(lines) + "\n")
+    good, source = path.read_bytes(), made(path)
+    with pytest.raises(oc.errors.OutputError, match="same file as"):
+        call(source, path)
+    assert path.read_bytes() == good
+
+
 def test_an_error_on_the_way_leaves_nothing(tmp_path, path, matrix):
     good = path.read_bytes()
     matrix.data[-1] = np.nan

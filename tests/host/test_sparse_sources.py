@@ -332,6 +332,43 @@ def test_options_that_mean_nothing_are_refused() -> None:
         rows_of(entries(1), zeros="maybe")  # type: ignore[arg-type]
 
 
+def test_an_empty_indptr_has_no_row_ends(tmp_path: Any) -> None:
+    np.save(tmp_path / "indptr.npy", np.zeros(0, np.int64))
+    np.save(tmp_path / "indices.npy", np.zeros(0, np.int32))
+    with pytest.raises(oc.errors.SparseInputError, match="it has 0 numbers, but 1 are needed"):
+        oc.block_csr(tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(3.0, 3.0), ("3", 3), (True, 3), (None, None)])
+def test_a_shape_of_edges_is_two_whole_numbers(tmp_path: Any, shape: Any) -> None:
+    (tmp_path / "edges.txt").write_text("0 1\n")
+    with pytest.raises(TypeError, match=r"shape\[0\] is a \w+; give an int"):
+        oc.edge_list(tmp_path / "edges.txt", shape=shape)
+
+
+@pytest.mark.parametrize("call", [oc.block_csr, lambda a: oc.eigsh(a, 2), lambda a: oc.svds(a, 2)])
+def test_facts_are_for_plans(call: Any) -> None:
+    with pytest.raises(TypeError, match="plans are made of facts; pass the matrix"):
+        call(((100, 100), 500, "pattern"))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch's own, at the first sparse tensor of a process
+@pytest.mark.package("torch")
+@pytest.mark.usefixtures("foreign")
+def test_what_numpy_makes_no_array_of_is_taken_from_pytorch_or_refused() -> None:
+    import torch
+
+    grown, turned = torch.eye(30, requires_grad=True), torch.full((3, 3), 1 + 2j).conj().imag
+    assert oc.block_csr(grown).nnz == 30 and oc.eigsh(grown, 1).eigenvalues == pytest.approx([1])
+    assert np.array_equal(oc.block_csr(turned).tocsr().toarray(), np.full((3, 3), -2.0))
+    for call in (oc.block_csr, lambda a: oc.eigsh(a, 1)):
+        with pytest.raises(oc.errors.UnsupportedTypeError, match="bfloat16"):
+            call(torch.eye(30, dtype=torch.bfloat16))
+    hybrid = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2, 3), (3, 3))
+    with pytest.raises(oc.errors.SparseInputError, match="of which 1 dense"):
+        oc.block_csr(hybrid)
+
+
 @pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch's own, at the first sparse tensor of a process
 @pytest.mark.package("torch")
 @pytest.mark.parametrize("layout", ["csr", "coo"])

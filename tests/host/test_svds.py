@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.sparse.linalg import aslinearoperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import ooc_chol as oc
 from tests.inside.sparse import transposed_rows
@@ -127,6 +127,26 @@ def test_a_linear_operator_and_an_array(tall):
         assert triplets.residuals.max() <= 1e-10
 
 
+@pytest.mark.parametrize("options", [{}, {"ncv": 40}], ids=["LAPACK", "Lanczos"])
+@pytest.mark.parametrize("shape", [(400, 250), (250, 400), (400, 400)], ids=["tall", "wide", "square"])
+@pytest.mark.parametrize(
+    ("adjoint", "kind", "says"),
+    [
+        (lambda a: lambda y: 2 * (a.T @ y), ValueError, "rmatvec is not the adjoint of matvec: of a random x"),
+        (lambda a: lambda y: a.T @ y + 1e-6 * np.roll(a.T @ y, 1), ValueError, "rmatvec is not the adjoint of matvec"),
+        (lambda _: None, TypeError, "whose product with its transpose fails .*: give it a rmatvec"),
+    ],
+    ids=["twice", "almost", "none"],
+)
+def test_an_operator_without_its_adjoint_is_refused(shape, options, adjoint, kind, says):
+    a = sp.random_array(shape, density=0.02, rng=np.random.default_rng(2)).tocsr()
+    given = LinearOperator(shape, matvec=a.__matmul__, rmatvec=adjoint(a), dtype=float)
+    if says.endswith("of matvec") and "ncv" not in options:
+        kind, says = (ValueError, oc.errors.NoConvergenceError), "rmatvec|LAPACK's vectors are no better"
+    with pytest.raises(kind, match=says):
+        oc.svds(given, 2, **options)
+
+
 def test_single_values_are_solved_in_fdf_and_vectors_are_left_out_where_not_wanted(tall):
     u, s, vt = triplets = oc.svds(tall.astype(np.float32), 3, devices="host:0", return_singular_vectors="u")
     assert u.shape == (ROWS, 3)
@@ -185,6 +205,16 @@ def test_complex_matrices_nan_and_operators_are_refused(tall):
         oc.svds(bad, 2)
     with oc.block_csr(tall) as packed, pytest.raises(TypeError, match="Operator"):
         oc.svds(oc.Operator(packed), 2)
+
+
+@pytest.mark.parametrize(("name", "packed"), [("a.transposed.oocsr", "a.oocsr"), ("a.oocsr", "a.oocsr")])
+@pytest.mark.parametrize("replace", [False, True])
+def test_neither_of_the_packed_files_takes_the_place_of_the_matrix(tmp_path, tall, name, packed, replace):
+    oc.block_csr(tall, store=tmp_path / name).close()
+    good = (tmp_path / name).read_bytes()
+    with pytest.raises(oc.errors.OutputError, match=r"packed.* is the same file as A"):
+        oc.svds(tmp_path / name, 3, packed=tmp_path / packed, replace=replace)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {name: good}
 
 
 def test_the_transpose_is_the_transpose_to_the_bit(tmp_path):

@@ -19,6 +19,7 @@ from ooc_chol.sparse.sources.vectors import ArrayVector
 _PARTS = {"csr": ("indptr", "indices", "data"), "csc": ("indptr", "indices", "data"), "coo": ("row", "col", "data")}
 #: What would do for objects of other libraries, by the beginning of the name of their type.
 _ADVICE = {
+    "builtins.tuple": "plans are made of facts; pass the matrix that they are of",
     "igraph.": "pass G.get_adjacency_sparse()",
     "networkit.": "pass networkit.algebraic.adjacencyMatrix(G)",
     "sparse.": "pass A.to_scipy_sparse()",
@@ -61,8 +62,9 @@ def _tensor_rows(tensor: Any, source: str, zeros: Zeros) -> AbstractRows:
     """Rows of a sparse tensor of PyTorch."""
     tensor = tensor.detach()
     layout, shape = str(tensor.layout), tuple(int(size) for size in tensor.shape)
-    if len(shape) != 2 or layout not in ("torch.sparse_csr", "torch.sparse_coo"):
-        raise SparseInputError(source, "", f"{layout} of shape {shape}", "a matrix is needed: pass A.to_sparse_csr()")
+    hybrid = f", of which {tensor.dense_dim()} dense" if tensor.dense_dim() else ""
+    if len(shape) != 2 or layout not in ("torch.sparse_csr", "torch.sparse_coo") or tensor.dense_dim():
+        raise SparseInputError(source, "", f"{layout} of shape {shape}{hybrid}", "a matrix is needed: pass A.to_sparse_csr()")
     if layout == "torch.sparse_csr":
         parts = (tensor.crow_indices(), "crow_indices"), (tensor.col_indices(), "col_indices"), (tensor.values(), "values")
         indptr, indices, data = (ArrayVector(part, what, source) for part, what in parts)

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import whole_number
 from ooc_chol.errors import InputWarning, SparseInputError
 from ooc_chol.files.inputs import AnyPath, check_name
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
@@ -97,8 +98,10 @@ def edge_list(
     """
     path = Path(check_name(path))
     source = name or str(path)
-    if shape is not None and not (isinstance(shape, tuple | list) and len(shape) == 2):
-        raise TypeError(f"shape is {shape!r:.80}; give rows and columns")
+    if shape is not None:
+        if not (isinstance(shape, tuple | list) and len(shape) == 2):
+            raise TypeError(f"shape is {shape!r:.80}; give rows and columns")
+        shape = whole_number(shape[0], "shape[0]"), whole_number(shape[1], "shape[1]")
     if base not in (None, 0, 1) or isinstance(base, bool):
         raise ValueError(f"base is {base!r:.80}; vertices are counted from 0 or from 1")
     if path.name.lower().endswith(_OTHER_ENDINGS):
@@ -123,7 +126,9 @@ def edge_list(
     once: Literal["once", "sum"] = "once" if edges.weights is None else "sum"
     n_loops = int(np.count_nonzero(vertices[:, 0] == vertices[:, 1]))
     n_entries = len(vertices) if directed else 2 * len(vertices) - n_loops
-    return ScatteredRows(source, shape, lambda: _pieces(edges, directed), n_entries, zeros=zeros, repeated=once)
+    rows = ScatteredRows(source, shape, lambda: _pieces(edges, directed), n_entries, zeros=zeros, repeated=once)
+    rows.path = path
+    return rows
 
 
 def _pieces(edges: Edges, directed: bool) -> Iterator[Entries]:

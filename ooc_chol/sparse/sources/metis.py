@@ -101,6 +101,7 @@ def metis_graph(path: AnyPath, *, zeros: Zeros = "keep", name: str | None = None
     indptr, indices = ArrayVector(matrix.indptr, "starts", source), ArrayVector(matrix.indices, "neighbours", source)
     data = None if weights is None else ArrayVector(matrix.data, "weights", source)
     rows = CompressedRows(Compressed(source, header.n_vertices, indptr, indices, data), matrix.shape, zeros=zeros)
+    rows.path = path
     if header.n_weights:
         held = leading[:, header.has_sizes :]
         rows.vertex_weights = held[:, 0] if header.n_weights == 1 else held

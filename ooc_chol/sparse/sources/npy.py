@@ -178,7 +178,7 @@ def folder_rows(folder: Path, *, zeros: Zeros = "keep", name: str | None = None)
     source = name or str(folder)
     indptr, indices = (NpyVector(_member(folder, each, source), source) for each in ("indptr.npy", "indices.npy"))
     data = NpyVector(folder / "data.npy", source) if (folder / "data.npy").exists() else None
-    shape = _shape(folder, source) or (indptr.size - 1, indptr.size - 1)
+    shape = _shape(folder, source) or (max(0, indptr.size - 1),) * 2
     compressed = Compressed(source, shape[0], indptr, indices, data)
     _check_end(compressed)
     return CompressedRows(compressed, shape, zeros=zeros)

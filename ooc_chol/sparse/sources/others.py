@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, issparse
 
-from ooc_chol.errors import SparseInputError
+from ooc_chol.errors import SparseInputError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.process.address_space import guarded_imports
 from ooc_chol.sparse.canonical import Rules, Zeros, canonical, check_value_type
@@ -59,6 +59,8 @@ def is_dense(source: Any) -> bool:
     bool
         True for an array or a dense tensor of any library, a table, a list.
     """
+    if isinstance(source, tuple) and len(source) == 3 and isinstance(source[2], str):
+        return False  # facts of a matrix, for plans
     if isinstance(source, np.ndarray | list | tuple):
         return True
     if issparse(source) or hasattr(source, "tocsr") or str(getattr(source, "layout", "")).startswith("torch.sparse_"):
@@ -71,7 +73,19 @@ def dense_rows(source: Any, zeros: Zeros, name: str | None) -> DenseRows:
 
     Raises ``TypeError``, ``MissingValueError``, ``UnsupportedTypeError`` and ``SparseInputError``.
     """
-    return DenseRows(plain_array("A", source), name or f"the {type(source).__name__}", zeros)
+    return DenseRows(plain_matrix(source), name or f"the {type(source).__name__}", zeros)
+
+
+def plain_matrix(source: Any) -> NDArray[Any]:
+    """The array of what :func:`is_dense`; of a tensor of PyTorch without its gradient.
+
+    Raises ``TypeError``, ``MissingValueError`` and ``UnsupportedTypeError``.
+    """
+    if type(source).__module__.split(".")[0] == "torch":
+        if str(source.dtype) == "torch.bfloat16":
+            raise UnsupportedTypeError("a matrix of PyTorch", "bfloat16", "convert it to float32, A.float()")
+        source = source.detach().resolve_conj().resolve_neg()
+    return plain_array("A", source)
 
 
 def npy_rows(path: str | PathLike[str], *, zeros: Zeros = "keep", name: str | None = None) -> DenseRows:

@@ -31,6 +31,7 @@ from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.arrays import device_of
+from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
@@ -217,6 +218,7 @@ class PackedProblem(AbstractProblem):
     def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
         """Vectors on devices, or NumPy's arrays as planned."""
         if plan.is_small:
+            stack.enter_context(blas_threads(1))  # of so few numbers several threads wait for each other, and go on spinning
             return _host_space(self._times_power(0).__matmul__, plan, stack)
         if self._elsewhere is not None:
             space = self._elsewhere.space(self._operator, partial(_planned_there, plan))

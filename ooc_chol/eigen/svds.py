@@ -49,6 +49,7 @@ from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import BudgetError, UnsupportedTypeError
 from ooc_chol.files.inputs import check_name
 from ooc_chol.files.outputs import AnyPath, Output, check_outputs
+from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.block_files import PACKED_FILES, is_packed_file
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
@@ -426,14 +427,15 @@ def _run_of(
         check_room(plan.basis_bytes, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
         return _whole(sides, asked, plan)
     if plan.is_small:
-        brief = asked._replace(most=min(asked.most, _BRIEFLY))
-        run = _iterated(sides, brief, plan, start, call.check, session)
-        if run.why_not and run.passes >= brief.most:  # a larger basis gets further
-            larger = replace(plan, sizes=sizes_of(None, plan.block, asked.k, sides.n))
-            again, before = _iterated(sides, asked, larger, start, call.check, session), run
-            run = again._replace(passes=again.passes + before.passes, restarts=again.restarts + before.restarts)
-            notes = (grown_note(plan.ncv, before.passes),)
-            run = run._replace(missed=again.missed + before.missed, sizes=larger.sizes, notes=notes)
+        with blas_threads(1):  # of so few numbers several threads wait for each other, and go on spinning
+            brief = asked._replace(most=min(asked.most, _BRIEFLY))
+            run = _iterated(sides, brief, plan, start, call.check, session)
+            if run.why_not and run.passes >= brief.most:  # a larger basis gets further
+                larger = replace(plan, sizes=sizes_of(None, plan.block, asked.k, sides.n))
+                again, before = _iterated(sides, asked, larger, start, call.check, session), run
+                run = again._replace(passes=again.passes + before.passes, restarts=again.restarts + before.restarts)
+                notes = (grown_note(plan.ncv, before.passes),)
+                run = run._replace(missed=again.missed + before.missed, sizes=larger.sizes, notes=notes)
     else:
         run = _iterated(sides, asked, plan, start, call.check, session)
     if run.is_lost and call.is_open and call.plan is None and 8 * sides.m * sides.n <= MOST_DENSE:

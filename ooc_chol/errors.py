@@ -140,6 +140,8 @@ class NonFiniteError(OocCholError, ValueError):
         The triangle of A that is read.
     matrix : int, optional
         The matrix of a batch that holds the entry, counted from zero.
+    name : str
+        The argument that holds it.
     """
 
     def __init__(
@@ -150,21 +152,23 @@ class NonFiniteError(OocCholError, ValueError):
         held: str | None = None,
         triangle: str = "lower",
         matrix: int | None = None,
+        name: str = "A",
     ) -> None:
+        self.name = name
         self.row = row
         self.col = col
         self.tile = tile
         self.held = held
         self.triangle = triangle
         self.matrix = matrix
-        where = f"A[{row}, {col}] (in tile {tile})" if matrix is None else f"A[{matrix}, {row}, {col}]"
+        where = f"{name}[{row}, {col}] (in tile {tile})" if matrix is None else f"{name}[{matrix}, {row}, {col}]"
         rule = f"only the {triangle} triangle is read, and all must be finite: mend the entry, or drop its row and column"
         if tile is None:
-            where, rule = f"A[{row}, {col}]", "all entries must be finite: mend it, or leave it out"
+            where, rule = f"{name}[{row}, {col}]", "all entries must be finite: mend it, or leave it out"
         super().__init__(f"{where} is {held or 'NaN or infinite'}; {rule}")
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
+        return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix, self.name)
 
 
 class NonFiniteTensorError(OocCholError, ValueError):

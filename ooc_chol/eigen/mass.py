@@ -116,9 +116,7 @@ def _matrix(given: Any, name: str, *, operators: bool = False) -> Any:
         whole = a.tocoo() if issparse(a) else None
         bad = np.argwhere(~np.isfinite(entries))[0]
         row, column = (bad[0], bad[1]) if whole is None else (whole.row[bad[0]], whole.col[bad[0]])
-        if name == "A":
-            raise NonFiniteError(int(row), int(column), None)
-        raise ValueError(f"{name}[{row}, {column}] is NaN or infinite; all entries must be finite")
+        raise NonFiniteError(int(row), int(column), None, name=name)
     off = float(abs(a - a.T).max()) / (float(np.abs(entries).max(initial=0.0)) or 1.0)
     if off > MOST_ASYMMETRY[Precision.DDD]:
         raise ValueError(f"{name} is not symmetric: it differs from its transpose by {off:.2g} of its largest entry")

@@ -265,6 +265,7 @@ def _packed_sides(call: SvdsCall, asked: _Asked, stack: ExitStack) -> _Packed | 
     """Pack A where it is not, and its transpose unless SciPy multiplies it."""
     how: dict[str, Any]
     if call.packed is not None:
+        check_name(call.packed, "packed")
         outputs = [
             Output("packed", call.packed, PACKED_FILES),
             Output("packed (the transpose)", _beside(call.packed), PACKED_FILES),

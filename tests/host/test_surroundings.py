@@ -206,6 +206,7 @@ def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
     descriptor = os.open(told, os.O_CREAT | os.O_RDWR)
     if (child := os.fork()) == 0:
         try:
+            sys.dont_write_bytecode = True  # files of modules would be cut, too, and kept so
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
             try:

@@ -75,6 +75,8 @@ def symmetric(pattern: Pattern, values: Array) -> Array:
     mirrored = values[pattern.place("transposing", values)]
     with np.errstate(over="ignore"):
         mean = (values + mirrored) / 2
+    if np.isfinite(mean).all():
+        return mean
     return np.where(np.isfinite(mean), mean, values / 2 + mirrored / 2)
 
 

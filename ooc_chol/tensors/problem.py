@@ -153,9 +153,10 @@ class Given(NamedTuple):
 def given_of(X: Any, mask: Any, precision: Precision | str | None, center: Center) -> Given:
     """A tensor and its mask, once all is known to make sense."""
     check_center(center)
-    tensor = _floats("X", X)
+    as_given = plain_array("X", X, gaps_as_nan=True)
+    tensor = _floats("X", as_given)
     observed_where = observed_mask(X) if mask is None else _mask_of(mask, tensor.shape)
-    _check_whole("X", plain_array("X", X, gaps_as_nan=True), observed_where)
+    _check_whole("X", as_given, observed_where)
     triple = precision_of(precision, Precision.FDF if tensor.dtype == np.float32 else Precision.DDD)
     if not observed_where.any():
         what = "X is NaN" if mask is None else "mask is False"
@@ -270,7 +271,7 @@ def _floats(name: str, given: Any) -> NDArray[Any]:
         check_room(8 * tensor.size, f"{name} in float64", f"give float32, such as {name}.astype(numpy.float32)")
         tensor = tensor.astype(np.float64)
     if not tensor.dtype.isnative:
-        check_room(tensor.nbytes, f"{name} in the byte order of this machine", "give it so")
+        check_room(tensor.nbytes, f"a copy of {name}", "give it in the byte order of this machine")
         tensor = tensor.astype(tensor.dtype.newbyteorder("="))
     if tensor.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} holds {tensor.dtype}; give float32 or float64, such as {name}.astype(numpy.float32)")

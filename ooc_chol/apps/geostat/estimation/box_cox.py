@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations, least_squares_residuals
 from ooc_chol.apps.geostat.data.transforms import Transform, box_cox, transformed
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult
 from ooc_chol.apps.geostat.estimation.fitting import fit
@@ -122,6 +122,7 @@ def fit_box_cox(observations: Observations, *, powers: tuple[float, float] = POW
     >>> -2 <= found.transform.power <= 2 and found.converged
     True
     """
+    check_is_observations(observations)
     _check(observations, powers, how)
     settings = how.get("settings") or FactorSettings()
     unit = _unit(observations, powers)

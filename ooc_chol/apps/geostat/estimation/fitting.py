@@ -13,7 +13,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.accounts import Account, check_plan
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import LOGS, EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.estimation.fit_options import FitOptions, options_of
 from ooc_chol.apps.geostat.estimation.fit_plan import FitPlan, FitReport, planned_fit, report_of_fit, searches
@@ -164,6 +164,7 @@ def fit(
     >>> abs(result.model.angle - 0.5) < 0.1
     True
     """
+    check_is_observations(observations)
     call = _FitCall(observations, options_of(locals()), on_estimate, replace, checkpoint)
     with fit_progress(progress, FitPlan.call, call.most) as told:
         return call.run(told, plan, is_traced=tb.checked(trace=trace)["trace"])
@@ -217,6 +218,7 @@ def plan_fit(
     >>> plan.searched, plan.most_evaluations
     ((('range', 'nugget_ratio'),), 200)
     """
+    check_is_observations(observations)
     call = _FitCall(observations, options_of(locals()), on_estimate, replace, checkpoint)
     with fit_progress(progress, FitPlan.call, call.most):
         tb.checked(trace=trace)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model import check_model
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.estimation.likelihood import (
     Evaluated,
     Likelihood,
@@ -112,6 +112,7 @@ def log_likelihood_gradient(
     -----
     Cost of the exact gradient: ``2/3 n**3`` flops besides the factorization's ``n**3 / 3``, for all parameters together.
     """
+    check_is_observations(observations)
     check_model(model)
     check_trace_sums(traces, probes)
     along = None if has_exact_gradient(traces, observations.n) else (probes, seed)
@@ -156,6 +157,7 @@ def profile_log_likelihood_gradient(
     ValueError, NotPositiveDefiniteError
         As :func:`~ooc_chol.apps.geostat.profile_log_likelihood` and :func:`log_likelihood_gradient`.
     """
+    check_is_observations(observations)
     check_trace_sums(traces, probes)
     unit = value_unit(observations)
     variance, data = (

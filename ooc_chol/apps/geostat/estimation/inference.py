@@ -22,7 +22,7 @@ from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.model import check_model
 from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
 from ooc_chol.apps.geostat.covariances.reach import reach
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.estimation.certified_loglik import bound_text
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.gradient import (
@@ -239,6 +239,7 @@ def infer(
     One factorization, and ``(2 + 3 k) n**3`` flops or, with probes, ``(2 + 3 k) n**2`` for each. The intervals are those of
     large samples; where the likelihood is not quadratic in the logarithms, see :func:`ooc_chol.apps.geostat.profile_likelihood`.
     """
+    check_is_observations(observations)
     if not 0 < level < 1:
         raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
     names = checked_names(model, estimated)

@@ -17,7 +17,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.covariances.model import check_model
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.certified_loglik import loglik_interval
 from ooc_chol.apps.geostat.estimation.mean import Whitened, degrees_of_freedom, estimate_mean, restriction, whiten
@@ -131,6 +131,7 @@ def log_likelihood(
     share it. The restricted one is Harville's (1974), the density of ``K' z`` for any ``K`` with orthonormal columns orthogonal
     to the design: ``logdet(X' X) / 2`` is in it, so that it does not depend on how the columns of the mean are scaled.
     """
+    check_is_observations(observations)
     check_model(model)
     start, unit = time.perf_counter(), value_unit(observations)
     data, variance = unit.observations(observations), unit.variance(model.variance)
@@ -178,6 +179,7 @@ def profile_log_likelihood(
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
+    check_is_observations(observations)
     unit = value_unit(observations)
     variance, data = (
         fixed_variance(correlation, None if nugget is None else unit.variance(nugget)),

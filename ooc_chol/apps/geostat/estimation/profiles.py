@@ -14,7 +14,7 @@ from scipy.special import chdtrc, gammaincinv
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.estimation.inference import checked_names
 from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
@@ -130,6 +130,7 @@ def profile_likelihood(
     ValueError
         There is no such parameter, or a value is not finite and positive.
     """
+    check_is_observations(observations)
     grid = np.unique(tb.plain_array("values", values, np.float64))
     if grid.size == 0 or not (np.isfinite(grid).all() and grid[0] > 0):
         raise ValueError(f"values of {name} must be finite and positive, and at least one")
@@ -258,6 +259,7 @@ def likelihood_ratios(
     ValueError
         A value is no smoothness, or the model is no isotropic Matérn model.
     """
+    check_is_observations(observations)
     _check_matern(model)
     values = [*against, model.smoothness]
     profile = profile_likelihood(observations, model, "smoothness", values, estimated=estimated, reml=reml, settings=settings)

@@ -18,7 +18,7 @@ from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 from ooc_chol.apps.geostat.data.extents import search_extent
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.estimation.nested_starts import NUGGET_RATIO, best_start, combinations, with_given
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
@@ -117,6 +117,7 @@ def starting_model(
     >>> type(start).__name__, start.values["smoothness"]
     ('GeometricAnisotropy', 1.5)
     """
+    check_is_observations(observations)
     if PLUS in name:
         singles = nested_families(name, observations, base=base, great_circle=great_circle)
         return best_start(observations, singles, values or {}, nugget=nugget, fixed=fixed)

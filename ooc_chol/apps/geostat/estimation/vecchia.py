@@ -12,7 +12,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_places
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model import check_model
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, check_variance, correlation_of, likelihood_back, put_together
 from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom, estimate_mean
 from ooc_chol.apps.geostat.estimation.scores import Sums
@@ -89,6 +89,7 @@ def vecchia_log_likelihood(
     ... ) < 0.5
     True
     """
+    check_is_observations(observations)
     check_model(model)
     unit = value_unit(observations)
     data, variance = unit.observations(observations), unit.variance(model.variance)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.predicted import Target
 from ooc_chol.apps.geostat.kriging.prediction import kriging, predict
@@ -114,6 +114,7 @@ def prediction_efficiency(
     are unbiased, and the same holds. Two factorizations one after the other, ``8 n m`` bytes for the weights, and ``2 n**2 m``
     flops with the covariance matrix, which is made again in chunks.
     """
+    check_is_observations(observations)
     with kriging(observations, other, settings=settings) as kriged:
         claimed = kriged.predict(sites, covariates=covariates, target=target).variance
         weights = kriged.weights(sites, covariates=covariates)

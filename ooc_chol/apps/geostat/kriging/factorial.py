@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.covariances.nested import Nested
-from ooc_chol.apps.geostat.data.observations import Observations, as_sites
+from ooc_chol.apps.geostat.data.observations import Observations, as_sites, check_is_observations
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.kriged import Kriging
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
@@ -67,6 +67,7 @@ def predict_component(
     >>> bool(smooth.standard_error[0] < 1.0)
     True
     """
+    check_is_observations(observations)
     part = component_of(model, component)
     with kriging(observations, model, coefficients=coefficients, settings=settings) as kriged:
         return component_prediction(kriged, part, sites)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.geostat.data.observations import Observations, as_sites
+from ooc_chol.apps.geostat.data.observations import Observations, as_sites, check_is_observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.kriging.distance_matching import held_out_distances, matched_labels, places_tree, wasserstein
 
@@ -152,6 +152,7 @@ def folds(
     >>> bool(np.median(far.distances) > 2 * np.median(near.distances))
     True
     """
+    check_is_observations(observations)
     if how not in FOLD_WAYS:
         raise ValueError(f"how is {how!r}, but there are {', '.join(FOLD_WAYS)}")
     if (sites is None) == (how == "gaps"):
@@ -219,6 +220,7 @@ def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random",
     ValueError
         ``k`` is below 2 or above ``n``, there is no such way, or k-means finds fewer than ``k`` clusters.
     """
+    check_is_observations(observations)
     n = observations.n
     if not 2 <= k <= n:
         raise ValueError(f"{k} folds of {n} observations are asked for, but 2 to {n} are possible")

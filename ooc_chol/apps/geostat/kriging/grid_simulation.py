@@ -12,7 +12,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.data.grids import Grid
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings
 from ooc_chol.apps.geostat.kriging.circulant import Embedding, embed, lattice_steps
@@ -176,6 +176,7 @@ def simulate_grid_conditional(
     the observations before it in place of all. The covariances of such draws are wrong by less than 0.2 % of the variance with
     ranges of a third of a step to twenty steps and smoothness 1/2 to 5/2. A finer grid makes that less.
     """
+    check_is_observations(observations)
     check_target(target)
     check_numbers(draws, jitter)
     points = grid.points(0, grid.size)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
 from ooc_chol.apps.geostat.factorization import FactorProgress
 from ooc_chol.apps.geostat.kriging.kriged import KrigingKind, known_coefficients, kriging_kind, match_sites
@@ -359,6 +359,7 @@ def local_kriging(
     ... )
     True
     """
+    check_is_observations(observations)
     if method not in get_args(LocalMethod):
         raise ValueError(f"method is {method!r}, but there are {' and '.join(map(repr, get_args(LocalMethod)))}")
     count = DEFAULT_NEIGHBOURS[method] if neighbours is None else neighbours

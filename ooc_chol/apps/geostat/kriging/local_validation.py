@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.kriging.folds import FoldKind, Folds, as_folds
 from ooc_chol.apps.geostat.kriging.local import LocalMethod, local_kriging
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
@@ -85,6 +85,7 @@ def cross_validate_locally(
     ... )
     True
     """
+    check_is_observations(observations)
     chosen = as_folds(observations, folds, how, seed)
     if chosen.n_folds > _MOST_FOLDS:
         raise ValueError(

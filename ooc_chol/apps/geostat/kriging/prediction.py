@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.accounts import Account, check_plan
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, log_likelihood
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, chosen_settings, factored
@@ -61,6 +61,7 @@ def kriging(
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
+    check_is_observations(observations)
     order = morton_order(observations.places)
     ordered = observations.take(order)
     correlation = correlation_of(model)
@@ -134,6 +135,7 @@ def predict(
     StoppedError
         ``progress`` returned True.
     """
+    check_is_observations(observations)
     account = Account(n=observations.n)
     tb.checked(trace=trace)
     asked = chosen_settings(settings)
@@ -199,6 +201,7 @@ def plan_predict(
     >>> plan.n, plan.kind
     (150, 'ordinary')
     """
+    check_is_observations(observations)
     tb.checked(progress=progress, trace=trace)
     places = _checked_sites(observations, sites, covariates, target, error_variances, coefficients)
     return planned_kriging(observations, model, places, coefficients, chosen_settings(settings))

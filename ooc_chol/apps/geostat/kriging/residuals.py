@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
@@ -38,6 +38,7 @@ def standardised_residuals(
     coefficients of the mean take ``p`` of the ``n`` degrees of freedom. Their squares sum to the quadratic form of the
     likelihood, so after a fit that profiles the variance their mean square is 1. Cost one factorization.
     """
+    check_is_observations(observations)
     with kriging(observations, model, settings=settings) as kriged:
         residual = kriged.whitened.residual / math.sqrt(model.variance)
         return np.asarray(residual[inverse_permutation(kriged.order)])

@@ -13,7 +13,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model import check_model
-from ooc_chol.apps.geostat.data.observations import Observations, as_sites
+from ooc_chol.apps.geostat.data.observations import Observations, as_sites, check_is_observations
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, log_likelihood
@@ -154,6 +154,7 @@ def simulate_conditional(
     are that draw at sites and observations and ``K`` the kriging weights. One factorization of order ``n + m``, one of order
     ``n``, and ``8 (n + m)`` bytes a draw.
     """
+    check_is_observations(observations)
     check_target(target)
     check_numbers(draws, jitter)
     places, design = match_sites(observations, sites, covariates)

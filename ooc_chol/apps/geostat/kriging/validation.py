@@ -12,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
@@ -124,6 +124,7 @@ def leave_one_out(
     (Dubrule 1983): the same as ``n`` krigings of ``n - 1`` observations. The diagonal of ``inv(S)`` takes ``n**3 / 3`` flops, as
     many as the factorization.
     """
+    check_is_observations(observations)
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
         alone = np.arange(observations.n)
         _check_determined(kriged, list(alone[:, np.newaxis]))
@@ -177,6 +178,7 @@ def cross_validate(
     block of the largest fold. With a buffer ``I`` is the fold with what is left out beside it, and rows are solved for as often
     as groups of folds (of 96 MiB) leave them out.
     """
+    check_is_observations(observations)
     chosen = as_folds(observations, folds, how, seed)
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
         labels, left_out = chosen.labels[kriged.order], _rows_left_out(chosen, kriged.order)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.planar import check_planar, directional_range
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations
 from ooc_chol.apps.geostat.pictures.labels import GREY, STYLES, VERMILION, FigureWords, distance_label, semivariance_label
 from ooc_chol.apps.geostat.pictures.plots import new_figure
 from ooc_chol.apps.geostat.pictures.variogram import model_variogram
@@ -47,6 +47,7 @@ def variograms_along_axes(observations: Observations, model: AbstractCovariance,
     ValueError
         The model is none of the plane, or there are no such pairs.
     """
+    check_is_observations(observations)
     along = _longest_azimuth(model)
     first, second = (
         empirical_variogram(observations, direction=Direction(turned % 180.0), **options) for turned in (along, along + 90.0)

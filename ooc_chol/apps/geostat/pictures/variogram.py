@@ -12,7 +12,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.nested import covariance_by_distance
 from ooc_chol.apps.geostat.covariances.planar import directional_covariance, is_directional
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.factorization import FactorSettings, chosen_settings, factored
 from ooc_chol.apps.geostat.variography.empirical import Variogram, semivariances, sum_bins
@@ -132,6 +132,7 @@ def variogram_envelope(
     Cost one factorization of the order of the sites used, and as many passes over their pairs as there are simulations. From each
     simulation the same mean is estimated and taken away as from the data, which bends long distances down in both.
     """
+    check_is_observations(observations)
     if simulations < 19:
         raise ValueError(f"{simulations} simulations say nothing about quantiles; ask for 19 or more")
     if not 0 < level < 1:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extents import search_extent
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations, least_squares_residuals
 from ooc_chol.apps.geostat.variography.pairs import Direction as Direction
 from ooc_chol.apps.geostat.variography.pairs import drawn_origins, near_pairs
 
@@ -135,6 +135,7 @@ def empirical_variogram(
     >>> empirical_variogram(line, bins=3, longest=3.0).semivariance
     array([2., 0., 2.])
     """
+    check_is_observations(observations)
     _check(observations, estimator, bins, direction)
     chosen = _chosen(observations, longest, max_sites=max_sites, max_pairs=max_pairs, seed=seed)
     edges = _edges(chosen, direction, bins=bins, width=width)
@@ -200,6 +201,7 @@ def directional_variograms(
     ValueError
         There is no azimuth, or as for :func:`empirical_variogram`.
     """
+    check_is_observations(observations)
     if not len(azimuths):
         raise ValueError("no azimuth is given, but at least one direction is needed")
     ways = [Direction(azimuth, tolerance) for azimuth in azimuths]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extents import search_extent
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations, check_is_observations, least_squares_residuals
 from ooc_chol.apps.geostat.variography.empirical import LONGEST_SHARE, MAX_PAIRS
 from ooc_chol.apps.geostat.variography.pairs import drawn_origins, near_pairs
 
@@ -93,6 +93,7 @@ def variogram_map(
            [ 0., nan,  0.],
            [ 2.,  2.,  2.]])
     """
+    check_is_observations(observations)
     if observations.places.shape[1] != 2:
         raise ValueError(f"a variogram map needs two coordinates, but the sites have {observations.places.shape[1]}")
     reach = LONGEST_SHARE * search_extent(observations.places) if longest is None else float(longest)

@@ -28,7 +28,7 @@ ready := $(VENV)/.ready
 ready-docs := $(VENV)/.ready-docs
 ready-oldest := $(OLDEST)/.ready
 # Named one by one: the links schedulers, kernels and apps at the top lead into ooc_chol.
-code := ooc_chol ooc_chol_command.py docs/conf.py tests $(wildcard examples benchmarks)
+code := ooc_chol ooc_chol_command.py docs/conf.py docs/versions.py tests $(wildcard examples benchmarks)
 
 .PHONY: demo test test-affected test-all test-thorough test-oldest test-gpu check docs clean
 
@@ -78,8 +78,10 @@ check: $(ready)
 	@$(bin)/python -m benchmarks quote --check
 
 docs: $(ready-docs)
-	@$(bin)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs docs/_build
-	@echo "the site is in docs/_build: open index.html there"
+	@version=$$($(bin)/python -c 'import ooc_chol; print(ooc_chol.__version__)') && \
+	    $(bin)/python -m sphinx --fail-on-warning --fresh-env --quiet -d docs/_build/doctrees -b html docs docs/_build/$$version
+	@$(bin)/python docs/versions.py docs/_build
+	@echo "the site is in docs/_build, a folder for each version: open index.html there"
 
 clean:
 	@rm -rf $(VENV) $(OLDEST) demo-output build dist ooc_chol.egg-info docs/_build

@@ -64,6 +64,8 @@ html_theme_options: dict[str, Any] = {
     "pygments_dark_style": "github-dark",
     "show_prev_next": False,
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "logo": {"text": project},
+    "navbar_start": ["navbar-logo", "version"],
     "navbar_center": [],
     "navbar_end": ["theme-switcher"],
     "footer_start": [],

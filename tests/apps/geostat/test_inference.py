@@ -152,6 +152,22 @@ def test_flat_directions_are_said():
     assert json.dumps(flat.to_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize("probes", [None, 32])
+def test_the_azimuth_of_a_circle_alone_is_unknown(field, probes):
+    """Nothing depends on it at a ratio of 1; what is said of the others is the limit of ratios near 1."""
+    names = ("range", "angle", "ratio", "variance", "nugget")
+    circle, nearly = (
+        infer(field, GeometricAnisotropy(Matern(2.0, 0.15, 0.9, 0.1), 30.0, ratio), estimated=names, probes=probes)
+        for ratio in (1.0, 0.999)
+    )
+    for name in (*names, "range_across", "effective_range_along"):
+        mine, other = (({**found.parameters, **found.ellipse})[name].standard_error for found in (circle, nearly))
+        assert mine == (math.inf if name == "angle" else pytest.approx(other, rel=0.01))
+    assert 0 <= circle.relative_error <= nearly.relative_error
+    assert "flat along exp(1 angle) (standard deviation of its logarithm inf)" in circle.warnings[0]
+    assert json.dumps(circle.to_dict(), allow_nan=False)
+
+
 def test_profiles_agree_with_intervals_and_with_the_maximum(field):
     result = fit(field, smoothness=1.5, method="fisher", tolerance=1e-3)
     found = infer(field, result.model, estimated=result.estimated)

@@ -305,14 +305,17 @@ def _inference(
     """From the information of the logarithms to everything that follows."""
     model, names = estimate.model, estimate.names
     covariance = _inverse(information)
-    is_singular = not np.isfinite(covariance).all()
+    is_known = np.isfinite(np.diag(covariance))
     eigenvalues, vectors = np.linalg.eigh(information)
-    condition = math.inf if is_singular or eigenvalues[0] <= 0 else float(eigenvalues[-1] / eigenvalues[0])
+    condition = math.inf if not is_known.all() or eigenvalues[0] <= 0 else float(eigenvalues[-1] / eigenvalues[0])
     deviations = np.sqrt(np.diag(covariance))
     quantile = float(ndtri(0.5 + level / 2))
 
     def estimated(value: float, slope: NDArray[np.float64]) -> Estimated:
-        deviation = math.inf if is_singular else math.sqrt(float(slope @ covariance @ slope))
+        known = slope[is_known]
+        deviation = (
+            math.inf if slope[~is_known].any() else math.sqrt(float(known @ covariance[np.ix_(is_known, is_known)] @ known))
+        )
         with np.errstate(over="ignore"):
             factor = float(np.exp(quantile * deviation))
         return Estimated(value, value * deviation, value / factor, value * factor)
@@ -435,7 +438,7 @@ def _log_slope(model: AbstractCovariance, names: tuple[str, ...], quantity: _Qua
         else:
             way = -1
         start, near, far = (math.log(quantity(moved(name, way * steps))) for steps in range(3))
-        return -way * (3 * start - 4 * near + far) / (2 * _STEP)
+        return way * (4 * (near - start) - (far - start)) / (2 * _STEP)
 
     return np.array([slope(name) for name in names])
 
@@ -444,16 +447,20 @@ def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:
     """The inverse, infinite where there is none.
 
     Scaled to a diagonal of ones first: a nugget at its floor, of which the data say next to nothing, hides nothing of the others.
+    Nor does a parameter that nothing depends on, as the azimuth of a circle: its variance alone is infinite.
     """
-    diagonal = np.diag(information)
+    is_told = information.any(axis=0)
+    told, found = np.ix_(is_told, is_told), np.diag(np.where(is_told, 0.0, np.inf))
+    diagonal = np.diag(information)[is_told]
     if not np.all(diagonal > 0):
         return np.full_like(information, np.inf)
     units = 1.0 / np.sqrt(diagonal)
     scale = np.outer(units, units)
-    eigenvalues, vectors = np.linalg.eigh(information * scale)
-    if eigenvalues[0] <= len(units) * np.finfo(np.float64).eps * eigenvalues[-1]:
+    eigenvalues, vectors = np.linalg.eigh(information[told] * scale)
+    if len(units) and eigenvalues[0] <= len(units) * np.finfo(np.float64).eps * eigenvalues[-1]:
         return np.full_like(information, np.inf)
-    return np.asarray((vectors / eigenvalues) @ vectors.T * scale)
+    found[told] = (vectors / eigenvalues) @ vectors.T * scale
+    return found
 
 
 def _values(model: AbstractCovariance) -> dict[str, float]:
@@ -468,8 +475,9 @@ def _linear(model: AbstractCovariance, observations: Observations) -> frozenset[
 
 
 def _relative(errors: NDArray[np.float64], information: NDArray[np.float64]) -> float:
-    units = 1.0 / np.sqrt(np.diag(information))
-    return float(np.max(errors * np.outer(units, units)))
+    is_told = np.diag(information) > 0
+    units = 1.0 / np.sqrt(np.diag(information)[is_told])
+    return float(np.max(errors[np.ix_(is_told, is_told)] * np.outer(units, units), initial=0.0))
 
 
 def _flat_direction(estimate: _Estimate, deviation: float, direction: NDArray[np.float64]) -> tuple[str, ...]:

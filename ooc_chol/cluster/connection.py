@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from ooc_chol.process.address_space import guarded_imports
 WAIT_SECONDS = 30.0
 #: Seconds in which a worker that ended is started again by its nanny, on a busy machine too.
 AGAIN_SECONDS = 10.0
+#: What is no address of a scheduler: nothing, or a word that :func:`open_cluster` takes, with whatever number.
+NO_ADDRESS = re.compile(r"\s*((local|slurm)\s*(:.*)?)?", re.IGNORECASE)
 
 
 def distributed_package() -> Any:
@@ -51,6 +54,9 @@ def connected(client: Any) -> Iterator[Any]:
     """A client: the one that is given, or one of the scheduler at an address, which is closed at the end of the block."""
     distributed = distributed_package()
     if isinstance(client, str):
+        if NO_ADDRESS.fullmatch(client):
+            advice = "with open_cluster('local') as client, or 'slurm:16', workers are started, and that client is given"
+            raise ValueError(f"client={client!r} is no address of a scheduler, such as 'tcp://head:8786'; {advice}")
         own = distributed.Client.__new__(distributed.Client)
         try:
             own.__init__(client, timeout=WAIT_SECONDS, set_as_default=False)

@@ -11,7 +11,7 @@ from importlib import import_module
 from logging import ERROR
 from typing import Any
 
-from ooc_chol.cluster.connection import WAIT_SECONDS, connected, distributed_package
+from ooc_chol.cluster.connection import NO_ADDRESS, WAIT_SECONDS, connected, distributed_package
 from ooc_chol.cluster.placing import GPU_RESOURCE
 from ooc_chol.config import visible_gpus
 from ooc_chol.errors import ClusterError, MissingPackageError
@@ -27,8 +27,6 @@ _PAGES = f"{_LOOPBACK}:0"
 _FREED_SECONDS = 120.0
 #: What names a cluster: a word, and how many workers or jobs.
 _WORDS = re.compile(r"(local|slurm)(?::0*([1-9]\d*))?")
-#: What is no address of a scheduler either.
-_WRONG_WORDS = re.compile(r"\s*((local|slurm)\s*(:.*)?)?", re.IGNORECASE)
 
 
 @contextmanager
@@ -75,7 +73,7 @@ def open_cluster(where: str) -> Iterator[Any]:
     if not isinstance(where, str):
         raise TypeError(f"a cluster was named by a {type(where).__name__}; give a word such as 'local', or an address, as text")
     found = _WORDS.fullmatch(where)
-    if found is None and _WRONG_WORDS.fullmatch(where):
+    if found is None and NO_ADDRESS.fullmatch(where):
         raise ValueError(f"{where!r} names no cluster; give local:N or slurm:N, N a whole number of at least 1, or an address")
     distributed_package()
     with ExitStack() as opened:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.calls.options import checked_flag
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.pack import block_csr
@@ -193,6 +194,8 @@ def laplacian(A: Any, normalized: bool = False) -> Operator:
     ------
     ValueError
         A is not square; or a row sum is negative and the normalized Laplacian is asked for, which has its square root.
+    TypeError
+        ``normalized`` is neither True nor False.
 
     Notes
     -----
@@ -220,12 +223,13 @@ def laplacian(A: Any, normalized: bool = False) -> Operator:
     array([-1.      , -0.707107, -1.      ])
     >>> operator.matrix.close()
     """
+    is_normalized = checked_flag(normalized, "normalized")
     matrix = _packed(A)
     rows, columns = matrix.shape
     if rows != columns:
         raise ValueError(f"the Laplacian of a graph needs a square adjacency matrix, but this one is {rows} x {columns}")
     degrees = np.asarray(matrix.row_sums(), dtype=np.float64)
-    if not normalized:
+    if not is_normalized:
         return Operator(matrix, left=-1.0, shift=degrees)
     if len(degrees) and degrees.min() < 0:
         at = int(degrees.argmin())

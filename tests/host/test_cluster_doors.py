@@ -14,6 +14,7 @@ import distributed
 import numpy as np
 import psutil
 import pytest
+import scipy.sparse
 from distributed import Security
 
 import ooc_chol as oc
@@ -152,3 +153,12 @@ def test_without_cryptography_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(oc.errors.MissingPackageError, match=r"cryptography.*\[cluster\]"), oc.open_cluster("local:1"):
         pass
+
+
+@pytest.mark.parametrize("word", ["local", "local:2", "local:-1", "slurm:16", "Local", " "])
+def test_words_of_clusters_are_no_clients(word):
+    """They are refused at once, where a scheduler of that name would be waited for."""
+    with pytest.raises(ValueError, match=r"no address of a scheduler.*open_cluster"):
+        oc.cholesky(np.eye(2), client=word)
+    with pytest.raises(ValueError, match=r"no address of a scheduler.*open_cluster"):
+        oc.multiply(scipy.sparse.eye_array(2, format="csr"), np.ones(2), client=word)

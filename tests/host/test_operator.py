@@ -153,3 +153,9 @@ def test_what_has_no_laplacian_is_refused():
 def test_what_is_not_packed_is_refused(matrix):
     with pytest.raises(TypeError, match=r"oc\.block_csr"):
         oc.Operator(matrix)
+
+
+@pytest.mark.parametrize("normalized", ["auto", "no", None, 1, 0])
+def test_a_laplacian_is_normalized_by_a_flag_alone(normalized):
+    with pytest.raises(TypeError, match=r"normalized is a .*; give True or False"):
+        oc.laplacian(scipy.sparse.eye_array(2), normalized=normalized)

@@ -190,6 +190,13 @@ def eigenpairs() -> Iterator[Quote]:
     yield Quote(
         README, "[{} s](results/eigen/h200-25.json) | CuPy {} s | {} s |", tuple(map(seconds, (fast, theirs, _walls("eigsh", 2))))
     )
+    files = [result(f"eigen/{name}")["lines"] for name in ("h200-22", "h200-natural-22", "h200-22-before", "h200-24", "h200-25")]
+    ours, float32, float64 = (
+        max(line["residual"] for lines in files for line in lines if line["what"] == what and line["precision"] in kinds)
+        for what, kinds in (("ours", ("FDF", "DDD")), ("cupy", ("float32",)), ("cupy", ("float64",)))
+    )
+    text = "Residuals in the table's files are at most {} in ours, {} in CuPy's float32, and {} in its float64."
+    yield Quote(page, text, tuple(_short(each, ".1e") for each in (ours, float32, float64)))
     lines = result("eigen/h200x2")["lines"]
     both = (one(lines, what="ours", devices=devices)["seconds"][-1] for devices in (["cuda:0", "cuda:1"], "cuda:0"))
     yield Quote(page, "[{} s in place of {}](results/eigen/h200x2.json)", tuple(map(seconds, both)))
@@ -240,11 +247,19 @@ def gradients() -> Iterator[Quote]:
 def imputation() -> Iterator[Quote]:
     """Steps of an imputation."""
     cases = result("tensors/h200")["cases"]
-    ours, theirs = (
+    ours, cold, theirs = (
         1e3 * min(one(cases, size="4039x50x50", **what)["seconds"])
-        for what in ({"kernel": "threshold", "svt": "subspace"}, {"peer": "cupy eigh"})
+        for what in (
+            {"kernel": "threshold", "svt": "subspace"},
+            {"kernel": "threshold", "svt": "gram64"},
+            {"peer": "cupy eigh"},
+        )
     )
-    yield Quote(README, "[{} ms](results/tensors/h200.json), CuPy's `eigh` alone {}.", (f"{ours:.1f}", f"{theirs:.0f}"))
+    yield Quote(
+        README,
+        "[{} ms](results/tensors/h200.json) after others, {} at first; CuPy's `eigh` {}.",
+        (f"{ours:.1f}", f"{cold:.0f}", f"{theirs:.0f}"),
+    )
     page = "docs/imputation.md"
     for name in ("h200-facebook", "h200-2100x64x64", "h200-2600x512x512"):
         run = one(result(f"imputation/{name}")["runs"], share=0.9)
@@ -308,35 +323,49 @@ def several_gpus() -> Iterator[Quote]:
     yield Quote(README, text, tuple(map(seconds, figures_of)))
     text = "[{} s](results/several_gpus/h200x2.json) | | {} s |"
     yield Quote(README, text, (seconds(_walls("impute", 1)), seconds(_walls("impute", 2))))
+    four = _walls("residue 48 GiB", 4, "h200x4")
+    text = "Later ones keep it: [{} s](#several-gpus-every-system) at order 163,840 on one GPU, and {} s on four."
+    yield Quote(MEASUREMENTS, text, (seconds(_walls("residue 48 GiB", 1)), seconds(four)))
+    one_gpu, two = seconds(_walls("gradient", 1)), seconds(_walls("gradient", 2))
+    yield Quote(MEASUREMENTS, "one of 105,569 takes {} s [with its gradient]", (one_gpu,))
+    yield Quote("docs/geostat-guide.md", "take [{} s](results/several_gpus/h200x2.json) on an H200.", (one_gpu,))
+    text = "for 105,569 values takes [{} s](results/several_gpus/h200x2.json), with one {} s."
+    yield Quote("docs/decisions/0013-solves-and-passes.md", text, (two, one_gpu))
     text = "where one takes {}, {} and {} s."
     yield Quote(README, text, tuple(seconds(_walls(name, 1)) for name in ("default", "eigsh", "impute")))
 
 
-#: Rows of the table of the other systems: what they measured, the peer on two cores, and that beside a GPU.
+#: Rows of the table of the other systems: what they measured, the peer on two cores and that beside a GPU, and what is quoted of
+#: the results of ours and the peer, on two cores and there.
 SYSTEMS = {
-    "| 6 pairs, n = 1,000 | {} s | SciPy {} s | | {} s | CuPy {} s |": ("eigsh small", "SciPy", "CuPy"),
-    "| 8 pairs, R-MAT 16 | {} s | SciPy {} s | | {} s | CuPy {} s |": ("eigsh graph", "SciPy", "CuPy"),
-    "| 6 lowest, 200 x 200 grid | {} s | SciPy, a shift {} s | residuals 3e-12, 2e-12 | {} s | SciPy, a shift {} s |": (
+    "| 6 pairs, n = 1,000 | {} s | SciPy {} s | | {} s | CuPy {} s |": ("eigsh small", "SciPy", "CuPy", ""),
+    "| 8 pairs, R-MAT 16 | {} s | SciPy {} s | | {} s | CuPy {} s |": ("eigsh graph", "SciPy", "CuPy", ""),
+    "| 6 lowest, 200 x 200 grid | {} s | SciPy, a shift {} s | residuals {}, {}; {}, {} | {} s | SciPy, a shift {} s |": (
         "eigsh low",
         "SciPy, sigma=-1e-3",
         "SciPy, sigma=-1e-3",
+        ".0e",
     ),
-    "| 6 triplets, 40,000 x 10,000 | {} s | SciPy {} s | | {} s | CuPy {} s |": ("svds", "SciPy", "CuPy"),
-    "| mesh of 20,000, 8 parts | {} s | scikit-learn, AMG {} s | cuts 1,003, 1,065 | {} s | scikit-learn, AMG {} s |": (
+    "| 6 triplets, 40,000 x 10,000 | {} s | SciPy {} s | | {} s | CuPy {} s |": ("svds", "SciPy", "CuPy", ""),
+    "| mesh of 20,000, 8 parts | {} s | scikit-learn, AMG {} s | cuts {}, {}; {}, {} | {} s | scikit-learn, AMG {} s |": (
         "partition",
         "scikit-learn, amg",
         "scikit-learn, amg",
+        ",.0f",
     ),
-    "| coins, 240 x 160 | {} s | scikit-image, superpixels {} s | 22, 30 segments | {} s | scikit-image, superpixels {} s |": (
+    "| coins, 240 x 160 | {} s | scikit-image, superpixels {} s | segments {}, {}; {}, {} "
+    "| {} s | scikit-image, superpixels {} s |": (
         "segments",
         "scikit-image, 400 superpixels",
         "scikit-image, 400 superpixels",
+        ".0f",
     ),
-    "| 200 matrices, a fifth missing | {} s | scikit-learn, nearest {} s | errors 3e-6, 1.06 "
+    "| 200 matrices, a fifth missing | {} s | scikit-learn, nearest {} s | errors {}, {}; {}, {} "
     "| {} s | scikit-learn, nearest {} s |": (
         "impute",
         "scikit-learn",
         "scikit-learn",
+        ".2g",
     ),
 }
 
@@ -348,11 +377,24 @@ def _again(file: str, measured: str, peer: str) -> tuple[str, str]:
     return seconds(ours), seconds(again[peer])
 
 
+def _found(file: str, measured: str, peer: str, form: str) -> tuple[str, str]:
+    """Results of ours and of a peer."""
+    line = one(result(f"systems/{file}")["lines"], measured=measured)
+    (found,) = (value for name, value in line.items() if name not in ("measured", "size", "first", "again"))
+    return _short(found["ours"], form), _short(found[peer], form)
+
+
+def _short(value: float, form: str) -> str:
+    """A number whose exponent has no zeros in front."""
+    return re.sub(r"e([+-])0*", lambda match: "e-" if match[1] == "-" else "e", format(value, form))
+
+
 def systems() -> Iterator[Quote]:
     """Every system on two cores and on a GPU."""
-    for text, (measured, peer, beside) in SYSTEMS.items():
-        figures = *_again("host-systems", measured, peer), *_again("h200-systems", measured, beside)
-        yield Quote(MEASUREMENTS, text, figures)
+    for text, (measured, peer, beside, form) in SYSTEMS.items():
+        here, there = ("host-systems", measured, peer), ("h200-systems", measured, beside)
+        results = (*_found(*here, form), *_found(*there, form)) if form else ()
+        yield Quote(MEASUREMENTS, text, (*_again(*here), *results, *_again(*there)))
     text = (
         "| logdet, 90,000; on the H200 1,000,000 | {} s with gradient | SuperLU {} s without | | {} s | ours on the host {} s |"
     )

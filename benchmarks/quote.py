@@ -100,7 +100,6 @@ def dense() -> Iterator[Quote]:
     yield Quote(MEASUREMENTS, "compute streams stand still for them in at most {} % of the time.", (f"{100 * exposed:.1f}",))
     text = "- **Native FP64** reaches {} of DGEMM on one GPU, and {} on four."
     yield Quote(MEASUREMENTS, text, (_of_dgemm(native), _of_dgemm(four_native)))
-    yield Quote(MEASUREMENTS, "residues reach {} TFLOP/s.", (f"{four['tflops']:.0f}",))
     large = result("h200-residue-163840-48g")
     figures = (table.over_peer(each, "cuSOLVER") for each in (large, four, four_native))
     text = (
@@ -324,10 +323,9 @@ def several_gpus() -> Iterator[Quote]:
     text = "[{} s](results/several_gpus/h200x2.json) | | {} s |"
     yield Quote(README, text, (seconds(_walls("impute", 1)), seconds(_walls("impute", 2))))
     four = _walls("residue 48 GiB", 4, "h200x4")
-    text = "Later ones keep it: [{} s](#several-gpus-every-system) at order 163,840 on one GPU, and {} s on four."
+    text = "later ones keep it: [{} s](#several-gpus-every-system) at order 163,840 on one GPU, and {} s on four."
     yield Quote(MEASUREMENTS, text, (seconds(_walls("residue 48 GiB", 1)), seconds(four)))
     one_gpu, two = seconds(_walls("gradient", 1)), seconds(_walls("gradient", 2))
-    yield Quote(MEASUREMENTS, "one of 105,569 takes {} s [with its gradient]", (one_gpu,))
     yield Quote("docs/geostat-guide.md", "take [{} s](results/several_gpus/h200x2.json) on an H200.", (one_gpu,))
     text = "for 105,569 values takes [{} s](results/several_gpus/h200x2.json), with one {} s."
     yield Quote("docs/decisions/0013-solves-and-passes.md", text, (two, one_gpu))

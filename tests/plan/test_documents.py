@@ -68,7 +68,7 @@ def resolves(name: str) -> bool:
 
 
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
-@pytest.mark.usefixtures("foreign")
+@pytest.mark.usefixtures("foreign", "processes")  # a package of CUDA asks ldconfig for a library
 @pytest.mark.commit
 def test_paths_and_names_of_the_package_exist(page):
     names = named(read(page))

@@ -14,6 +14,7 @@ import pytest
 import xarray
 from scipy.io import netcdf_file
 
+from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import DataSpec, MissingExtraError, chordal_coordinates, load_dataset, load_table
 from tests.inside.cli import main
 from tests.inside.geostat import Crs, described, file_kind, load_sites, read_netcdf
@@ -417,3 +418,11 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
     assert np.array_equal(there.columns["x"], load_table(beside, ("x",), optional=("zinc",)).columns["x"])
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.xlsx")]) == 2
     assert "predictions are written as .csv, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a.gpkg", "a.parquet", "A.NC", "a.nc4", "a.pq"])
+def test_names_of_other_kinds_are_no_text(tmp_path, name):
+    """What would be read as columns that are not there, or as no UTF-8, is sent to the function that reads it."""
+    (tmp_path / name).write_bytes(b"x,y\n1,2\n")
+    with pytest.raises(ValueError, match=r"is no text by its ending; load_table reads it"):
+        geostat.read_table(tmp_path / name, ["x"])

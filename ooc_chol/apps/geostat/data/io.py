@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs
 from ooc_chol.apps.geostat.data.csv_words import Remembered, number_of, quoted_cells, worded
-from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
+from ooc_chol.apps.geostat.data.endings import GEOPACKAGE, NETCDF, PARQUET, RESULT, TABLE, check_ending
 from ooc_chol.apps.geostat.data.rows import Rows
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
@@ -103,12 +103,14 @@ def read_table(
     Raises
     ------
     ValueError
-        A column is not there, a cell is not a finite number, a row is short, or longer than the header, a quotation mark is not
-        closed, or no complete row is left. The text names file, line and column.
+        The name ends as that of another kind of file. Or a column is not there, a cell is not a finite number, a row is short, or
+        longer than the header, a quotation mark is not closed, or no complete row is left. The text names file, line and column.
     OSError
         The file cannot be read.
     """
     file = Path(path)
+    if file.suffix.lower() in (*NETCDF, ".nc4", *GEOPACKAGE, *PARQUET):
+        raise ValueError(f"{file.name} is no text by its ending; load_table reads it, and text too")
     try:
         with closing(_text_lines(file)) as lines:
             return _read(lines, file.name, list(dict.fromkeys(names)), optional, texts)

@@ -76,6 +76,7 @@ check: $(ready)
 	@$(bin)/python -m tests.docstrings
 	@$(bin)/python -m tests.prose
 	@$(bin)/python -m benchmarks quote --check
+	@$(bin)/python -m benchmarks stale | tail -n 1
 
 docs: $(ready-docs)
 	@version=$$($(bin)/python -c 'import ooc_chol; print(ooc_chol.__version__)') && \

@@ -51,7 +51,7 @@ def matrix_market_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = 
     _check_size(header, path, source)
     check_declared(source, header.shape[0], header.n_entries)
     try:
-        matrix = mmread(_Checked(path, header, source))
+        matrix = mmread(_Checked(path, header, source), spmatrix=False)
     except (ValueError, OverflowError) as error:
         if isinstance(error, SparseInputError):
             raise

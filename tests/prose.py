@@ -1,7 +1,7 @@
 """Pages keep to their form: short sentences, few figures in a paragraph, narrow code, and so many words.
 
 ``python -m tests.prose`` prints what does not, by file and line; `make check` runs it. Blocks, tables, formulas and comments have
-no sentences; a code span is one word and no figure.
+no sentences; a code span is one word and no figure. Of ``.rst`` pages only words are counted.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ def too_long(pages: dict[str, str]) -> Iterator[Offence]:
 
 def all_offences(root: Path = ROOT) -> list[Offence]:
     """Offences of the front page and of all pages of ``docs``."""
-    paths = [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "docs").glob("*/*.md"))]
+    paths = [root / "README.md", *sorted(path for path in (root / "docs").rglob("*") if path.suffix in {".md", ".rst"})]
     found = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths if "_build" not in path.parts}
-    return [each for path, text in found.items() for each in offences(path, text)] + list(too_long(found))
+    written = ((path, text) for path, text in found.items() if path.endswith(".md"))
+    return [each for path, text in written for each in offences(path, text)] + list(too_long(found))
 
 
 def main() -> int:

@@ -92,3 +92,12 @@ def test_a_page_that_does_not_is_said(tmp_path, monkeypatch, capsys):
     assert prose.main() == 1 and capsys.readouterr().out == f"{found[0]}\n"
     monkeypatch.setattr(prose, "all_offences", list)
     assert prose.main() == 0 and capsys.readouterr().out == ""
+
+
+def test_words_of_restructured_text_are_counted_and_its_sentences_are_not(tmp_path, monkeypatch):
+    (tmp_path / "docs/reference").mkdir(parents=True)
+    (tmp_path / "README.md").touch()
+    (tmp_path / "docs/reference/a.rst").write_text(f"{WORDS}.\n", encoding="utf-8")
+    assert prose.all_offences(tmp_path) == []
+    monkeypatch.setattr(prose, "ALL_WORDS", 40)
+    assert list(map(str, prose.all_offences(tmp_path))) == ["docs:1: 41 words in all pages, 40 at most"]

@@ -1,8 +1,9 @@
-"""Pictures of the six products on the first page of the documents: docs/pictures/card-*.png, each of a small run on the host.
+"""Pictures of small runs on the host: docs/pictures/card-*.png, for the products on the first page, and imputed-slices.png.
 
 *cholesky*: bytes of an entry in each tile of L under a threshold. *geostat*: a field, known at the dots, predicted by solves with
 its covariance. *eigenpairs*: vectors of a graph's Laplacian. *partitions*: the same graph in parts. *gradients*: a sparse matrix,
-and the gradient of its log-determinant. *imputation*: matrices of a graph, and the same as imputed. Needs Matplotlib.
+and the gradient of its log-determinant. *imputation*: matrices of a graph, and the same as imputed. *slices*: two of them, and
+their errors. Needs Matplotlib.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from benchmarks.pictures import PICTURES
 from benchmarks.running import Options
 from ooc_chol import diff
 from ooc_chol.apps import imputation, spectral
+from ooc_chol.apps.imputation.pictures import slices_figure
 
 #: Width and height of a picture, in inches.
 SIZE = (4.8, 2.4)
@@ -31,6 +33,13 @@ def panels(columns: int) -> tuple[Any, list[Any]]:
         axis.set_axis_off()
         axis.set_aspect("equal")
     return figure, found
+
+
+def add_scale(figure: Any, drawn: Any, axis: Any) -> None:
+    """A bar of colours below what was drawn."""
+    bar = figure.colorbar(drawn, ax=axis, orientation="horizontal", shrink=0.7, aspect=25, pad=0.02)
+    bar.ax.locator_params(nbins=4)
+    bar.ax.tick_params(labelsize=7)
 
 
 def covariance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -73,14 +82,15 @@ def ring(vertices: int = 1500) -> tuple[np.ndarray, Any]:
 
 
 def draw_eigenpairs(path: Path) -> None:
-    """Four vectors over the places of a graph."""
+    """Two vectors over the places of a graph."""
     places, graph = ring()
     with oc.block_csr(graph) as packed:
         vectors = oc.eigsh(oc.laplacian(packed), 7, which="SA", devices="host:0").eigenvectors
     figure, axes = panels(2)
     for axis, number in zip(axes, (3, 5), strict=True):
         vector = vectors[:, number]
-        axis.scatter(*places.T, c=vector, s=4, cmap="RdBu", vmin=-abs(vector).max(), vmax=abs(vector).max())
+        drawn = axis.scatter(*places.T, c=vector, s=4, cmap="RdBu", vmin=-abs(vector).max(), vmax=abs(vector).max())
+        add_scale(figure, drawn, axis)
     save(figure, path)
 
 
@@ -108,7 +118,7 @@ def draw_gradients(path: Path) -> None:
     for axis, values in zip(axes, (matrix.data, gradient), strict=True):
         image = np.full(matrix.shape, np.nan)
         image[matrix.nonzero()] = values
-        axis.imshow(image, cmap="RdBu_r", vmin=-abs(values).max(), vmax=abs(values).max())
+        add_scale(figure, axis.imshow(image, cmap="RdBu_r", vmin=-abs(values).max(), vmax=abs(values).max()), axis)
     save(figure, path)
 
 
@@ -129,14 +139,28 @@ def draw_imputation(path: Path) -> None:
     save(figure, path)
 
 
+def draw_slices(path: Path) -> None:
+    """Two missing slices of 200, as ``ooc-chol impute demo`` draws them."""
+    fourier = oc.GraphFourier(imputation.neighbour_graph(np.random.default_rng(0).random((200, 2))))
+    true = oc.testing.low_rank_tensor(fourier, 24, 24, 3)
+    mask = oc.testing.random_mask(true.shape, 0.8)
+    found = oc.impute(true, mask, fourier, devices="host:0").tensor
+    figure = slices_figure(found, true, mask, true=true, slices=[26, 95])
+    for axis in figure.axes:
+        if axis.images:  # other pictures have no frames
+            axis.spines[:].set_visible(True)
+    save(figure, path)
+
+
 TAKES = {"output": PICTURES}
 
 
 def run(options: Options) -> None:
-    """Draw all six."""
+    """Draw all of them."""
     draw_cholesky(options.output / "card-cholesky.png")
     draw_geostat(options.output / "card-geostat.png")
     draw_eigenpairs(options.output / "card-eigenpairs.png")
     draw_partitions(options.output / "card-partitions.png")
     draw_gradients(options.output / "card-gradients.png")
     draw_imputation(options.output / "card-imputation.png")
+    draw_slices(options.output / "imputed-slices.png")

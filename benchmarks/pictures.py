@@ -4,10 +4,11 @@
 *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other libraries, measured in the same process.
 *predictions*: the plan's seconds over the measured ones. *streams*: how busy each stream of a device was over the run, by kind
 of operation. *overview*: rates of the link and of the arithmetic over one run, measured and predicted. *mixed*: seconds of a
-call over the threshold, beside FP64's (``mixed_families``). *certified*: errors of log-determinants and their half-widths
-(``certified_families``). *orders*: seconds of whole calls over the order, beside peers (``whole_calls``). *scaling*: how many
-times as fast several GPUs are as one (``several_gpus``). *memory*: bytes that plans of each policy fetch, over the budget.
-*passes*: milliseconds of products of a packed matrix beside those of other libraries (``sparse_passes``).
+call over the threshold, beside FP64's (``mixed_families``). *map*: formats of tiles in mixed precision. *certified*: errors of
+log-determinants and their half-widths (``certified_families``). *orders*: seconds of whole calls over the order, beside peers
+(``whole_calls``). *scaling*: how many times as fast several GPUs are as one (``several_gpus``). *memory*: bytes that plans of
+each policy fetch, over the budget. *passes*: milliseconds of products of a packed matrix beside those of other libraries
+(``sparse_passes``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ import numpy as np
 import ooc_chol as oc
 from benchmarks import table, timelines
 from benchmarks.drawing import figure_of, save
+from benchmarks.mixed_families import FAMILIES
 from benchmarks.running import RESULTS, ROOT, Options
+from ooc_chol.bench.problem import CovarianceProblem
 
 PICTURES = ROOT / "docs/pictures"
 #: Trace and device of each picture of streams in the documents.
@@ -123,7 +126,7 @@ def draw_rates(results: Sequence[dict[str, Any]], path: Path) -> None:
     for place, (_, bars) in zip(places, cases, strict=False):
         for number, (name, rate) in enumerate(bars.items()):
             axis.barh(place + number, rate, 0.9, color=COLOURS[name], label=None if name in drawn else name)
-            axis.annotate(f" {rate:.0f}", (rate, place + number), va="center", fontsize=8)
+            axis.annotate(f"{rate:.0f}", (rate, place + number), (2, 0), textcoords="offset points", va="center", fontsize=8)
             drawn.add(name)
     middles = [place + (len(bars) - 1) / 2 for place, (_, bars) in zip(places, cases, strict=False)]
     axis.set_yticks(middles, [label_of(result) for result, _ in cases], fontsize=8)
@@ -156,6 +159,11 @@ def draw_predictions(results: Sequence[dict[str, Any]], path: Path) -> None:
     save(figure, path)
 
 
+def described(kind: str, s: float) -> str:
+    """Words for a family of :mod:`mixed_families`."""
+    return f"exponential, range {1 / s:g}" if kind == "ex" else f"rational quadratic, (1 + {s:g} d²)⁻²"
+
+
 def draw_mixed(found: dict[str, Any], path: Path) -> None:
     """Seconds of second calls over the threshold, a line a family, and FP64 in the same run as a dashed one."""
     figure, axes = figure_of(7.2, 3.6)
@@ -163,7 +171,8 @@ def draw_mixed(found: dict[str, Any], path: Path) -> None:
         colour = f"C{number}"
         thresholds = [name for name in rows if name != "fp64"]
         seconds = [rows[name]["wall"] for name in thresholds]
-        axes.plot([float(name) for name in thresholds], seconds, "o-", color=colour, label=family)
+        label = f"{family}: {described(*FAMILIES[family][:2])}"
+        axes.plot([float(name) for name in thresholds], seconds, "o-", color=colour, label=label)
         axes.axhline(rows["fp64"]["wall"], color=colour, linestyle="--", linewidth=1.0)
     axes.plot([], [], "--", color="grey", label="FP64 of each")
     axes.set(xscale="log", xlabel="precision_threshold", ylabel="seconds of a second call", ylim=(0.0, None))
@@ -171,6 +180,14 @@ def draw_mixed(found: dict[str, Any], path: Path) -> None:
     axes.legend(fontsize="small", ncols=2)
     axes.set_title(f"order {found['n']:,}, {found['budget']} of an H100", fontsize="medium")
     save(figure, path)
+
+
+def draw_map(path: Path, n: int = 8192) -> None:
+    """Formats of the tiles of a weakly correlated covariance, as ``ooc-chol plan --picture`` draws them."""
+    matrix = oc.from_function(n, CovarianceProblem(n, 0.02627).host_tile)
+    plan = oc.plan(matrix, precision_threshold=1e-5, tile_size=n // 32, devices="host:0")
+    assert plan.precision is not None  # where there is a threshold
+    path.write_text(plan.precision.svg(), encoding="utf-8")
 
 
 def draw_certified(found: dict[str, Any], path: Path) -> None:
@@ -187,8 +204,9 @@ def draw_certified(found: dict[str, Any], path: Path) -> None:
     axes.plot([], [], color="#c9d7e6", linewidth=7, label="certified half-width")
     for place, width in zip(places, widths, strict=True):
         if width is None:
-            axes.text(1e-7, place, " not certified", va="center", fontsize="x-small")
-    axes.set(xscale="log", yticks=places, yticklabels=names, xlabel="absolute error of the log-determinant", xlim=(1e-7, 1e3))
+            axes.annotate("not certified", (1e-7, place), (4, 0), textcoords="offset points", va="center", fontsize="x-small")
+    labels = [name.replace("Matern", "Matérn") for name in names]
+    axes.set(xscale="log", yticks=places, yticklabels=labels, xlabel="absolute error of the log-determinant", xlim=(1e-7, 1e3))
     axes.invert_yaxis()
     axes.legend(fontsize="small", loc="upper right")
     axes.set_title(f"order {found['n']}, precision_threshold={threshold}, fewest bytes", fontsize="medium")
@@ -265,16 +283,17 @@ def draw_passes(folder: Path, path: Path) -> None:
         for each in found["peers"]:
             label = f"{each['peer']}, {each.get('dtype', 'float64')}"
             bars.setdefault(label, {})[each["columns"]] = 1e3 * min(each["seconds"])
-        free = {1: 0, 8: len(bars) + 1}  # the place of the next bar
-        ticks = [first + (sum(columns in heights for heights in bars.values()) - 1) / 2 for columns, first in free.items()]
-        for label, heights in sorted(bars.items(), key=lambda bar: (not bar[0].startswith("this"), bar[0])):
-            drawn = axis.bar(
-                [free[each] for each in heights], list(heights.values()), 0.9, color=PASS_COLOURS[label], label=label
-            )
+        firsts = {1: 0, 8: len(bars) + 1}  # the place of the first bar
+        named = sorted(bars.items(), key=lambda bar: (not bar[0].startswith("this"), bar[0]))
+        for number, (label, heights) in enumerate(named):
+            places = [firsts[each] + number for each in heights]
+            drawn = axis.bar(places, list(heights.values()), 0.9, color=PASS_COLOURS[label], label=label)
             axis.bar_label(drawn, fmt="{:.3g}", fontsize=7)
-            free |= {each: free[each] + 1 for each in heights}
+            for columns in firsts.keys() - heights.keys():
+                at = (firsts[columns] + number, 0), (0, 3)
+                axis.annotate("not measured", *at, textcoords="offset points", rotation=90, ha="center", va="bottom", fontsize=7)
         axis.set(ylabel="milliseconds of a product", title=where, ylim=(0, 1.1 * max(axis.get_ylim())))
-        axis.set_xticks(ticks, ["1 column", "8 columns"])
+        axis.set_xticks([first + (len(bars) - 1) / 2 for first in firsts.values()], ["1 column", "8 columns"])
         axis.title.set_fontsize("medium")
         axis.legend(frameon=False, fontsize="small", loc="upper left")
     save(figure, path)
@@ -373,6 +392,7 @@ def run(options: Options) -> None:
     draw_predictions([result for result in results if table.on_gpu(result)], options.output / "predictions.svg")
     mixed = json.loads((options.results / "mixed_families" / f"{MIXED}.json").read_text(encoding="utf-8"))
     draw_mixed(mixed, options.output / "mixed-thresholds.svg")
+    draw_map(options.output / "mixed-map.svg")
     certified = json.loads((options.results / "certified" / "families.json").read_text(encoding="utf-8"))
     draw_certified(certified, options.output / "certified-families.svg")
     draw_orders(options.results / "wall", options.output / "orders.svg")

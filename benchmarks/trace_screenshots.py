@@ -32,14 +32,20 @@ WORDS = {
     r"^run, n =": "the run: order, tiles, policy, seconds, rate",
     r" computes$": "share of the time in which a kernel runs",
     r" resident$": "memory in use; the budget is the line below",
-    r" compute$": "kernels: blue products, crimson POTRF and TRSM; empty where nothing runs",
-    r" compute, predicted$": "the same kernels as the plan expected them",
+    r" compute$": "kernels: blue products, crimson POTRF, TRSM",
+    r" compute, predicted$": "the same as the plan expected them",
     r" compute, waits$": "whom the stream waited for",
     r" copy-in$": "tiles that come in",
     r" copy-out$": "tiles that are final go out",
 }
-#: Draws them over the page: a label at the right end of each track.
-LABEL = """words => {
+#: Pixels beside the viewer that they have, and how it leaves them free.
+MARGIN = 300
+NARROW = """margin => {
+  document.body.style.width = `calc(100vw - ${margin}px)`;
+  window.dispatchEvent(new Event('resize'));
+}"""
+#: Draws them there, each beside its track.
+LABEL = """([words, margin]) => {
   const used = new Set();
   for (const title of document.querySelectorAll('.pf-track__title')) {
     const name = title.innerText.trim().split('\\n').pop();
@@ -49,8 +55,8 @@ LABEL = """words => {
     used.add(found[0]);
     const label = document.createElement('div');
     label.innerText = found[1];
-    label.style.cssText = `position:fixed; right:24px; top:${place.top + 2}px; z-index:9999; padding:1px 8px; border-radius:4px;
-      font:13px sans-serif; color:#fff; background:rgba(20,20,20,.82)`;
+    label.style.cssText = `position:fixed; left:calc(100vw - ${margin - 8}px); top:${place.top + 2}px; font:13px sans-serif;
+      color:#222; white-space:nowrap`;
     document.body.append(label);
   }
 }"""
@@ -116,7 +122,9 @@ def titles(page: Any) -> list[str]:
 def photograph(path: Path, picture: Path, place: Place) -> None:
     """Draw the first screen of a trace, with words."""
     with opened(path, place) as page:
-        page.evaluate(LABEL, WORDS)
+        page.evaluate(NARROW, MARGIN)
+        page.evaluate(f"window.waitForPerfettoIdle({STILL_MS})")
+        page.evaluate(LABEL, [WORDS, MARGIN])
         page.screenshot(path=picture)
         print(f"{picture}: {json.dumps(titles(page))}")
 

@@ -45,7 +45,7 @@ _CERTIFIED = safety_factor(PROBES)
 #: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
 _MOST_SHOWN = 40
 #: Pixels of a picture's side, of a line of its legend, and of the legend's width.
-_PICTURE_SIZE, _LEGEND_STEP, _LEGEND_WIDTH = 480, 20, 160
+_PICTURE_SIZE, _LEGEND_STEP, _LEGEND_WIDTH = 480, 20, 240
 #: A line of every picture, by which it is known for one of ours.
 SVG_MARK = "<desc>formats of tiles, drawn by ooc_chol</desc>"
 #: Colours of the formats in a picture.
@@ -199,13 +199,12 @@ class PrecisionMap:
                     place = f'x="{cell * first}" y="{cell * i}" width="{cell * (j - first)}" height="{cell}"'
                     squares.append(f'<rect {place} fill="{colour}"/>')
                     first = j
-        legend = []
-        for number, (name, count) in enumerate(self.counts.items()):
+        words = ["formats of tiles", f"order {self.grid.n:,}, tiles of {self.grid.nb:,}", f"threshold {self.threshold:g}"]
+        legend = [f'<text x="{size * 0.6:g}" y="{_LEGEND_STEP * number + 12}">{line}</text>' for number, line in enumerate(words)]
+        for number, (name, count) in enumerate(self.counts.items(), len(words)):
             top = _LEGEND_STEP * number
             legend.append(f'<rect x="{size * 0.6:g}" y="{top}" width="14" height="14" fill="{_COLOURS[name]}"/>')
             legend.append(f'<text x="{size * 0.6 + 20:g}" y="{top + 12}">{name}: {count} tiles</text>')
-        top = _LEGEND_STEP * len(self.counts)
-        legend.append(f'<text x="{size * 0.6:g}" y="{top + 12}">threshold {self.threshold:g}</text>')
         width = max(size, round(size * 0.6) + _LEGEND_WIDTH)
         head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{size}" font-family="sans-serif" font-size="13">'
         return "\n".join([head, SVG_MARK, *squares, *legend, "</svg>", ""])

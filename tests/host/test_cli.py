@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,6 +304,7 @@ def test_the_picture_of_a_plan_is_an_svg_file(capsys, folder):
     status, _, err = run(capsys, *words, "--picture", "map.png")
     assert status == 2 and ".svg" in err and os.listdir(folder) == ["a.npy"]
     assert run(capsys, *words, "--picture", "map.svg")[0] == 0
+    assert re.search(r"order [\d,]+, tiles of [\d,]+.*threshold 0.001", Path("map.svg").read_text(), re.DOTALL)
 
 
 # devices, bench

@@ -385,17 +385,26 @@ def test_pictures_are_drawn_from_the_files(tmp_path, runs):
     assert "compute: busy 100 %" in texts["streams"] and "TRSM" in texts["streams"]
 
 
-def test_orders_scaling_memory_and_passes_are_drawn_with_units(tmp_path):
+def test_pictures_of_other_files_have_units_and_names(tmp_path):
     pictures.draw_orders(pictures.RESULTS / "wall", tmp_path / "orders.svg")
     pictures.draw_scaling(pictures.RESULTS / "several_gpus", tmp_path / "scaling.svg")
     pictures.draw_memory(tmp_path / "memory.svg")
     pictures.draw_passes(pictures.RESULTS / "sparse", tmp_path / "passes.svg")
+    for draw, name in (
+        (pictures.draw_mixed, f"mixed_families/{pictures.MIXED}"),
+        (pictures.draw_certified, "certified/families"),
+    ):
+        found = json.loads((pictures.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        draw(found, tmp_path / f"{name.split('_')[0].split('/')[0]}.svg")
     texts = {path.stem: " ".join(ElementTree.parse(path).getroot().itertext()) for path in tmp_path.iterdir()}
     for name, words in (
         ("orders", ("seconds of a whole call", "order n", "this package", "CuPy", "cuSOLVER, 64 bits", "NumPy", "SciPy")),
         ("scaling", ("times as fast as one", "H200s of one machine", *(label for label, _ in pictures.SCALING.values()))),
         ("memory", ("GB fetched again", "memory budget, GiB", "async", "planned")),
         ("passes", ("milliseconds of a product", "8 columns", "this package, FDF", "cuSPARSE, float64", "SciPy on one thread")),
+        ("passes", ("not measured",)),  # as DDD with eight columns
+        ("mixed", ("precision_threshold", "ex 200: exponential, range 0.005", "rational quadratic, (1 + 30 d²)⁻²")),
+        ("certified", ("absolute error of the log-determinant", "Matérn 3/2 in 2-D", "not certified")),
     ):
         assert [each for each in words if each not in texts[name]] == []
 

@@ -63,14 +63,24 @@ def _some(mask: NDArray[np.bool_]) -> list[int]:
 
 
 def _draw(axes: Any, shown: list[NDArray[Any]], number: int) -> None:
-    """A row of images with one scale of colours, symmetric about zero where values are of both signs."""
-    scale = np.abs(shown[0] if len(shown) > 2 else shown[1]).max() or 1.0
-    low = -scale if min(float(np.nanmin(each, initial=0.0)) for each in shown) < 0 else 0.0
-    for each, image in zip(axes, shown, strict=True):
-        drawn = each.imshow(image, vmin=low, vmax=scale, cmap="RdBu_r" if low < 0 else "viridis", interpolation="nearest")
+    """A row of images: values in one scale of colours, symmetric about zero where they are of both signs; errors in their own."""
+    values, error = shown[:3], shown[3:]
+    scale = np.abs(values[0] if error else values[1]).max() or 1.0
+    low = -scale if min(float(np.nanmin(each, initial=0.0)) for each in values) < 0 else 0.0
+    _draw_alike(axes[: len(values)], values, low, scale, "value")
+    if error:
+        off = float(np.abs(error[0]).max()) or 1.0
+        _draw_alike(axes[len(values) :], error, -off, off, "error")
+    axes[0].set_ylabel(f"slice {number}")
+
+
+def _draw_alike(axes: Any, images: list[NDArray[Any]], low: float, high: float, label: str) -> None:
+    """Images in one scale of colours, which a bar at their right shows."""
+    for each, image in zip(axes, images, strict=True):
+        drawn = each.imshow(image, vmin=low, vmax=high, cmap="RdBu_r" if low < 0 else "viridis", interpolation="nearest")
         each.set_xticks([])
         each.set_yticks([])
         if np.isnan(image).all():
             each.text(0.5, 0.5, "missing", transform=each.transAxes, ha="center", va="center", color="0.4")
-    axes[0].set_ylabel(f"slice {number}")
-    axes[0].figure.colorbar(drawn, ax=list(axes), shrink=0.85)
+    bar = axes[0].figure.colorbar(drawn, ax=list(axes), shrink=0.85, label=label)
+    bar.formatter.set_powerlimits((-3, 4))

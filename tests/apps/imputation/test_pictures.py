@@ -25,7 +25,9 @@ def test_slices_are_shown_as_they_are():
         shown = [each.images[0].get_array() for each in axes]
         assert np.allclose(shown[0], true[number]) and np.allclose(shown[2], imputed[number]) and np.allclose(shown[3], 0.25)
         assert np.ma.getmaskarray(shown[1]).all() == (number == 1)
-        assert len({each.images[0].get_clim() for each in axes}) == 1 and axes[0].get_ylabel() == f"slice {number}"
+        assert len({each.images[0].get_clim() for each in axes[:3]}) == 1 and axes[0].get_ylabel() == f"slice {number}"
+        assert axes[3].images[0].get_clim() == pytest.approx((-0.25, 0.25))
+    assert [axes.get_ylabel() for axes in figure.axes[8:]] == ["value", "error"] * 2
     assert [text.get_text() for text in rows[0][1].texts] == ["missing"]
 
 

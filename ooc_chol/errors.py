@@ -370,19 +370,23 @@ class PrecisionError(OocCholError):
         Largest error that the factor in FP64 is certified to have, ``||A - L L^T||_F / ||A||_F``.
     threshold : float
         The ``precision_threshold`` that was asked for, of the same quantity.
+    norm : float, optional
+        ``||A||_F`` where it is so small that subnormal numbers may matter, and less can be certified than of A times a number.
     """
 
-    def __init__(self, bound: float, threshold: float) -> None:
+    def __init__(self, bound: float, threshold: float, norm: float | None = None) -> None:
         self.bound = bound
         self.threshold = threshold
+        self.norm = norm
+        scale = "" if norm is None else f"scale A up, whose norm of {norm:.1e} is near subnormal numbers, "
         super().__init__(
             f"even in FP64 the error is only certified to be at most {bound:.2g} ||A||_F, more than precision_threshold = "
-            f"{threshold:g}; take a larger threshold, none (precision_threshold=None) for FP64 without a certificate, or "
+            f"{threshold:g}; {scale}take a larger threshold, none (precision_threshold=None) for FP64 without a certificate, or "
             "strict=False for the factor with the bound that it has"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[float, float]]:
-        return type(self), (self.bound, self.threshold)
+    def __reduce__(self) -> tuple[type, tuple[float, float, float | None]]:
+        return type(self), (self.bound, self.threshold, self.norm)
 
 
 class PrecisionWarning(UserWarning):

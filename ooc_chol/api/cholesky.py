@@ -23,7 +23,7 @@ from ooc_chol.dense.habits import refuse_arguments
 from ooc_chol.dense.options import ROWS_OF_A_CALL, Fp64, HalfProducts, Objective, Policy, PrecisionRule, options_of_call
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import excess_of_budget
-from ooc_chol.dense.request import Request, check_lower, check_overwrite, place_of_checkpoint
+from ooc_chol.dense.request import Request, check_lower, check_overwrite, options_beside, place_of_checkpoint
 from ooc_chol.dense.store_opening import check_store
 from ooc_chol.display.prints import frames_of_the_package
 from ooc_chol.errors import AsymmetryWarning, BudgetWarning
@@ -143,7 +143,9 @@ def cholesky(
         )
         raise TypeError(text)
     is_pattern = plan is not None and precision_threshold is not None and plan.asked is not None
-    machine = Machine(devices if plan is None or is_pattern else plan.devices, memory_budget)
+    if plan is not None and is_pattern:
+        options = options_beside(plan, options)
+    machine = Machine(options.devices if plan is None or is_pattern else plan.devices, options.memory_budget)
     if (excess := excess_of_budget(options, machine)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=frames_of_the_package() + 1)
     if is_batch(A):

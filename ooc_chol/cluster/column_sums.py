@@ -66,7 +66,7 @@ def _summed(sweeps: ClusterSweeps, solved: Sequence[Any], rows: Sequence[range],
 def _made(matrix: FunctionSource, rows: range, columns: range) -> NDArray[np.float64]:
     """Rows of some columns of a matrix that a tile function makes."""
     out: NDArray[np.float64] = np.empty((len(rows), len(columns)))
-    matrix.read_block(rows, columns, out)
+    matrix.read_filled(rows, columns, out)
     return out
 
 

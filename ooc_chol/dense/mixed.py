@@ -236,7 +236,7 @@ def _attempt(
         return None
     bound = float(result.bound)
     if precision is None or _is_in_fp64(result.plan, precision):
-        raise PrecisionError(bound, asked)
+        raise PrecisionError(bound, asked, norms.total if norms.total < _LEAST_MODELLED else None)
     return _Step(Escalation(Remedy.FP64, column=None, minor=None, work=1.0, bound=bound))
 
 

@@ -96,6 +96,7 @@ class Request:
         if self.like is not None:
             check_order(self.like.grid.n, self.source.n)
             check_thresholds(self.like.asked, precision_asked(self.options))
+            _check_call(self.like, self.source, self.options, self.problem)
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options, self.problem)
             object.__setattr__(self, "plan", self._whole(self.plan))
@@ -329,11 +330,33 @@ def options_of_plan(plan: Plan, options: FactorOptions) -> FactorOptions:
     )
 
 
+def options_beside(plan: Plan, options: FactorOptions) -> FactorOptions:
+    """Options of a call in mixed precision, of which those that are left out are as in ``plan``."""
+    names = ("devices", "memory_budget", "policy", "objective", "fp64")
+    of_plan = {name: getattr(options_of_plan(plan, options), name) for name in names}
+    if not (plan.precision is None and plan.grid.nt == plan.budgets[0].n_slots == 1):  # else it is whole as no order is given
+        of_plan["tile_size"] = plan.grid.nb
+    if plan.precision is not None and plan.moduli != plan.precision.moduli and plan.moduli is not None:
+        of_plan["moduli"] = plan.moduli  # more than its formats need
+    left_out = {row.name for row in fields(options) if getattr(options, row.name) == row.default}
+    return replace(options, **{name: value for name, value in of_plan.items() if name in left_out})
+
+
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:
-    """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
+    """Raise ``ValueError`` unless ``plan`` is in FP64, of such a matrix, here, and no option asks for another one."""
     if plan.asked is not None or plan.precision is not None or options.precision_threshold is not None:
         raise ValueError(_ONE_IS_MIXED)
-    for name, value in _options_given(options, counts_host=plan.in_file and problem.in_file).items():
+    _check_call(plan, source, options, problem)
+
+
+def _check_call(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:
+    """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
+    given = _options_given(options, counts_host=plan.in_file and problem.in_file)
+    for name in () if plan.asked is None else _left_by_mixed(plan):
+        given.pop(name, None)
+    if given.get("memory_budget") == plan.budget_bytes:  # what a whole L takes of the GPU on which it stays is no part of it
+        del given["memory_budget"]
+    for name, value in given.items():
         if value != (planned := _planned(plan, name)):
             raise ValueError(f"the plan is for {name}={planned!r}, but {value!r} is asked for: leave {name} out, or plan with it")
     if plan.grid.n != source.n or plan.source != source.name:
@@ -353,6 +376,15 @@ def _options_given(options: FactorOptions, *, counts_host: bool) -> dict[str, An
     if "devices" in given:
         given["devices"] = resolve_devices(options.devices)
     return given | {name: parse_bytes(given[name], name) for name in ("memory_budget", "host_budget") if name in given}
+
+
+def _left_by_mixed(plan: Plan) -> tuple[str, ...]:
+    """Options that the plan of a call with a threshold does not show, or may answer otherwise."""
+    others = ("precision_threshold", "precision_rule", "half_products")
+    if plan.moduli is not None:
+        return others
+    # the devices' own arithmetic needs no moduli, and FP64 runs in it where residues have no room
+    return (*others, "moduli") if plan.precision is not None else (*others, "moduli", "fp64")
 
 
 def _planned(plan: Plan, name: str) -> object:

@@ -56,7 +56,10 @@ def symm(
 ) -> list[NDArray[np.float64]]: ...
 
 
-@documented(devices="Every GPU computes some rows, or the host all where a matrix has no function for a GPU (``cuda=``).")
+@documented(
+    devices="Every GPU computes some rows, or the host all where a matrix has no function for a GPU (``cuda=``).",
+    memory_budget="The host heeds none: beside the product it takes 2 MiB for each thread.",
+)
 def symm(
     A: FunctionSource | Sequence[FunctionSource],
     b: ArrayLike,
@@ -88,8 +91,10 @@ def symm(
     TypeError, ValueError
         A is no tile function, or a list of none or of several orders. ``b`` is no array of finite real numbers with a row for
         each column, the ranges are not inside A, or there is no such device.
+    NonFiniteError
+        On the host: a tile function has filled nothing.
     BudgetError
-        The budget does not hold a column and a tile.
+        The budget of a GPU does not hold a column and a tile.
 
     Notes
     -----
@@ -190,7 +195,7 @@ def _on_host(matrices: Sequence[FunctionSource], x: NDArray[np.float64], wanted:
         total = y[number, rows.start - wanted.start : rows.stop - wanted.start]
         for cols in _spans(beside, _HOST_TILE):
             tile = np.empty((len(rows), len(cols)))
-            matrices[number].read_block(rows, cols, tile)
+            matrices[number].read_filled(rows, cols, tile)
             total += tile @ x[cols.start - beside.start : cols.stop - beside.start]
 
     map_in_threads(multiply, list(product(range(len(matrices)), _spans(wanted, _HOST_TILE))))

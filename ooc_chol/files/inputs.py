@@ -61,7 +61,7 @@ def plain_array(
     MissingValueError
         An entry is masked, or pandas' NA.
     TypeError
-        Complex numbers, dates or durations are given where real numbers are needed.
+        Complex numbers, dates or durations are given where real numbers are needed; or a tensor that requires gradients.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def plain_array(
     elif isinstance(given, list | tuple):
         found = given
     else:
-        found = np.asanyarray(given)
+        found = _array_of(name, given)
     if (gap := _first_gap(found)) is not None:
         if not gaps_as_nan:
             raise MissingValueError(name, *gap)
@@ -85,6 +85,19 @@ def plain_array(
     if dtype is not None and np.dtype(dtype).kind in "biuf":
         _check_real(name, np.asarray(found).dtype.kind)
     return np.array(found, dtype=dtype, copy=True if copy else None)
+
+
+def _array_of(name: str, given: Any) -> NDArray[Any]:
+    """Array that NumPy makes of an object, which a tensor of torch that requires gradients refuses."""
+    try:
+        return np.asanyarray(given)
+    except RuntimeError as error:
+        if not getattr(given, "requires_grad", False):
+            raise
+        kind = f"{type(given).__module__}.{type(given).__qualname__}"
+        raise TypeError(
+            f"{name} is a {kind} that requires gradients, which are not followed here ({error}); detach it"
+        ) from error
 
 
 def _check_real(name: str, kind: str) -> None:

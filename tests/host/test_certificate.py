@@ -108,6 +108,13 @@ def test_thresholds_near_fp64_are_kept_where_lapack_keeps_them(family, fp64):
     assert 10.0**-16 in refused, "and what is below FP64 is refused"
 
 
+def test_a_norm_near_subnormal_numbers_is_named():
+    with pytest.raises(oc.errors.PrecisionError, match=r"scale A up, whose norm of 4\.5e-184") as caught:
+        oc.cholesky(2.0**-610 * (np.eye(3) + 0.1), 1e-13)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and again.norm == caught.value.norm
+
+
 @pytest.mark.parametrize("fp64", ["native", "residue"])
 def test_what_not_even_fp64_is_certified_for_is_an_error_before_anything_runs(fp64, tmp_path):
     with pytest.raises(oc.errors.PrecisionError, match="even in FP64") as caught:

@@ -258,6 +258,17 @@ def test_vectors_in_groups_see_the_same(monkeypatch):
     np.testing.assert_allclose(found.solution.half_width, expected.solution.half_width, rtol=1e-6)
 
 
+@pytest.mark.parametrize("columns", [0, 2])
+def test_nothing_is_known_of_what_overflows(columns):
+    b = np.array([1e110, 1e110])
+    b = np.column_stack([b, [1.0, 2.0]]) if columns else b
+    with oc.cholesky(np.array([[1.0, 0.9], [0.9, 1.0]]) * 1e-200, devices="host:0") as factor:
+        found = factor.solve(b, certified=True)
+    lost = np.isinf(found.x)
+    assert lost.any() and np.array_equal(np.isinf(found.half_width), lost)
+    assert np.array_equal(np.isinf(found.error), lost.all(axis=0))
+
+
 def test_what_is_wrong_is_told():
     a = matern(60, 0.5, 0.1, 1e-3)
     with oc.cholesky(a, tile_size=16, **OPTIONS) as factor:

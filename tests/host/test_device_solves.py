@@ -308,3 +308,21 @@ def test_what_is_no_matrix_or_no_vector_is_refused(tmp_path: Path):
         oc.symm([], np.ones(5))
     with pytest.raises(ValueError, match="right-hand side"):
         oc.symm(symmetric_source(np.eye(5)), np.ones(4), devices=DEVICE)
+
+
+@pytest.mark.parametrize("name", ["symm", "half_solve_sums", "inverse_traces"])
+def test_a_function_that_fills_nothing_is_found(name):
+    def wrong(rows, cols, out, stream):
+        out = np.ones(out.shape)
+
+    source = oc.from_function(8, wrong)
+    with (
+        oc.cholesky(np.eye(5)) as factor,
+        pytest.raises(oc.errors.NonFiniteError, match=r"\[0, .\] is NaN after .*wrong.* in place"),
+    ):
+        if name == "symm":
+            oc.symm(source, np.ones(8), devices=DEVICE)
+        elif name == "half_solve_sums":
+            factor.half_solve_sums(source, range(5, 8))
+        else:
+            factor.inverse_traces([oc.from_function(5, wrong)])

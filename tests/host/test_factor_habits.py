@@ -7,7 +7,7 @@ import math
 import pickle
 import tracemalloc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -296,9 +296,31 @@ def test_the_norm_estimate_is_a_lower_bound_within_a_factor_of_three(n: int, see
         assert exact / 3 <= estimate <= exact * (1 + 1e-12)
 
 
+def covariances(n: int) -> Iterator[NDArray[np.float64]]:
+    """Small covariances, some of which a mean or random signs say nothing of."""
+    rng = np.random.default_rng(n)
+    for size in range(2, min(n, 12)):
+        a = np.eye(n)
+        a[:size, :size] += 0.9 * (1.0 - np.eye(size))
+        yield a
+    for length in rng.uniform(0.05, 1.0, 10):
+        sites = rng.uniform(size=(n, 2))
+        yield np.exp(-np.linalg.norm(sites[:, None] - sites, axis=2) / length) + 1e-3 * np.eye(n)
+        g = rng.standard_normal((n, n // 2 + 1))
+        yield (g @ g.T + 0.01 * np.eye(n)) * np.outer(scales := np.exp(rng.normal(size=n)), scales)
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 20, 31, 32, 60])
+def test_the_condition_of_small_covariances_is_known(n: int) -> None:
+    for a in covariances(n):
+        with oc.cholesky(a, devices="host:0") as factor:
+            share, rounding = factor.cond() / np.linalg.cond(a, 1), 1e-15 * n * np.linalg.cond(a)
+        assert (1.0 if n < 32 else 1 / 3) * (1 - rounding) <= share <= 1 + rounding
+
+
 def test_norms_that_are_no_numbers_stay_so() -> None:
-    assert math.isnan(one_norm_estimate(lambda x: x * np.nan, 10))
-    assert one_norm_estimate(lambda x: np.abs(x) * np.inf, 10) == math.inf
+    assert math.isnan(one_norm_estimate(lambda x: x * np.nan, 40))
+    assert one_norm_estimate(lambda x: np.abs(x) * np.inf, 40) == math.inf
 
 
 @every_store

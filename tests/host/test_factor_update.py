@@ -206,6 +206,15 @@ def test_overwriting_hands_the_store_over(kind: str, tmp_path: Path) -> None:
         larger.update(v)
 
 
+def test_the_file_that_an_updated_factor_lies_over_is_known(tmp_path: Path) -> None:
+    path, v = tmp_path / "m.raw", np.ones(40)
+    a = np.memmap(path, dtype=float, mode="w+", shape=(40, 40))
+    a[:] = random_spd(40, seed=7)
+    factor = oc.cholesky(a, tile_size=16, overwrite=True).update(v, overwrite=True).downdate(v, overwrite=True)
+    with factor, pytest.raises(OutputError, match=r"m\.raw"):
+        factor.save(path, replace=True)
+
+
 def test_what_must_stay_is_not_overwritten(tmp_path: Path) -> None:
     v = np.ones(40)
     with factor_in("file", np.eye(40), 16, tmp_path) as filed, pytest.raises(ValueError, match="in a file stays as it is"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -581,3 +582,45 @@ def test_a_budget_beyond_the_machine_is_warned_of():
     with pytest.warns(oc.errors.BudgetWarning, match="for each of 2 devices"):
         oc.cholesky(A, memory_budget="1 PiB", devices=2, tile_size=16).close()
     assert oc.plan(2000, memory_budget="1 PiB") is not None  # for another machine, maybe
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+@pytest.mark.parametrize("call", [oc.cholesky, oc.plan])
+def test_the_file_of_a_matrix_whose_upper_triangle_is_refused_is_closed(tmp_path, call):
+    np.save(tmp_path / "c.npy", np.eye(4, dtype=complex))
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(oc.errors.UnsupportedTypeError, match="lower=False"):
+        call(tmp_path / "c.npy", lower=False)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+class Recorded:
+    """A tensor of torch that requires gradients, as far as NumPy sees it."""
+
+    requires_grad, shape, ndim, dtype = True, (N,), 1, np.dtype(float)
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+
+
+#: What takes vectors beside a factor of A.
+TAKES_VECTORS = {
+    "solve": lambda factor, b: factor.solve(b),
+    "refined": lambda factor, b: factor.solve(b, refine=True),
+    "half_solve": lambda factor, b: factor.half_solve(b),
+    "update": lambda factor, b: factor.update(b),
+    "quadratic": lambda factor, b: factor.quadratic(b),
+    "certify": lambda factor, b: factor.certify(b),
+    "matmul": lambda factor, b: factor @ b,
+    "rmatmul": lambda factor, b: b @ factor,
+    "sample": lambda factor, b: factor.sample(mean=b),
+    "oc.solve": lambda factor, b: oc.solve(A, b),
+    "oc.multiply": lambda factor, b: oc.multiply(scipy.sparse.eye_array(N, format="csr"), b),
+    "oc.symm": lambda factor, b: oc.symm(oc.from_function(N, lambda *_: None), b),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_VECTORS)
+def test_a_vector_that_requires_gradients_is_to_be_detached(name):
+    with oc.cholesky(A, devices="host:0") as factor, pytest.raises(TypeError, match=r"requires grad.*detach it"):
+        TAKES_VECTORS[name](factor, Recorded())

@@ -55,3 +55,47 @@ def test_a_plan_of_other_arithmetic_is_refused():
             oc.cholesky(matrix(0.1)[:200, :200], plan=mixed.report.plan, **HOW)
     with pytest.raises(ValueError, match="to both, or to neither"):
         oc.cholesky(matrix(0.1), plan=oc.plan(300, tile_size=TILE, devices="host:0"), **HOW)
+
+
+#: Options of planning in mixed precision, and another value of each.
+PLANNED = {
+    "tile_size": (48, 64),
+    "memory_budget": ("500 kB", "1 MB"),
+    "devices": ("host:0,host:1", "host:0"),
+    "objective": ("bytes", None),
+    "policy": ("v2", "v1"),
+    "moduli": (11, 10),
+}
+
+
+def planned(plan):
+    return [plan.grid.nb, plan.memory_budget, plan.devices, plan.objective, plan.policy.name, plan.moduli]
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_what_a_call_leaves_out_is_as_in_its_plan(name):
+    value, other = PLANNED[name]
+    how = {"tile_size": TILE, "fp64": "residue"} if name == "moduli" else {}
+    a, how = matrix(0.1), {**how, name: value}
+    plan = oc.plan(a, THRESHOLD, **how)
+    for options in ({}, how):
+        with oc.cholesky(a, THRESHOLD, plan=plan, **options) as factor:
+            assert planned(factor.plan) == planned(plan)
+    if other is not None:
+        with pytest.raises(ValueError, match=f"the plan is for {name}=.* leave {name} out"):
+            oc.cholesky(a, THRESHOLD, plan=plan, **{name: other})
+
+
+def test_a_plan_of_another_kind_of_source_is_refused():
+    source = oc.from_function(300, lambda *_: None)
+    with pytest.raises(ValueError, match=r"from a source of kind 'array'.* of kind 'function'"):
+        oc.cholesky(source, THRESHOLD, plan=oc.plan(matrix(0.1), THRESHOLD))
+
+
+@pytest.mark.parametrize("n", [2, 200])
+@pytest.mark.parametrize("threshold", [THRESHOLD, 1e-13])
+def test_the_plan_of_a_factor_gives_it_again(n, threshold):
+    a = matrix(0.1)[:n, :n]
+    with oc.cholesky(a, threshold) as first, oc.cholesky(a, threshold, plan=first.plan) as again:
+        assert planned(again.plan) == planned(first.plan)
+        assert np.array_equal(np.asarray(again), np.asarray(first))

@@ -100,7 +100,8 @@ def test_the_plan_of_a_resumed_run_makes_all_of_the_factor(engine, is_finished, 
     ("case", "calls"), [(IN_A_PANEL, 105), (TWO_ROWS, 105), (FP64, 105)], ids=["in a panel", "two rows", "fp64"]
 )
 def test_a_run_by_an_escalated_plan_is_gone_on_from(case, calls, tmp_path):
-    a, first = case.matrix(), factor_of(case)
+    a = case.matrix()
+    first = case.factor(stop_at(a, 0))
     how = {"plan": first.report.plan, "checkpoint": tmp_path / "L"}
     with pytest.raises(StopError):
         case.factor(stop_at(a, calls), **how)

@@ -263,11 +263,8 @@ class FactorSettings(oc.FactorOptions):
             An open factor, which the caller closes.
         """
         how = self.keywords()
-        if self.planned is not None and self.client is not None:
+        if self.planned is not None and (self.client is not None or self.precision_threshold is not None):
             how["plan"] = self.planned
-        elif self.planned is not None and self.precision_threshold is not None:
-            # the budget, too: what is free by now may be less by some megabytes, and would ask for another plan
-            how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.memory_budget}
         elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
         how |= {"replace": self.replace, **self._where}

@@ -264,5 +264,8 @@ def _solution_of(gap: Gap, found: Refined, powers: NDArray[np.intc], shape: tupl
         x, widths = np.ldexp(x, units).reshape(shape), upwards(widths, units).reshape(shape)
         widths = np.where(np.abs(x) < _LEAST_NORMAL, np.nextafter(widths, np.inf), widths)  # x itself is rounded there
         errors, norms = upwards(errors, powers), np.ldexp(norms, powers)
+    is_known = np.isfinite(x)  # of what overflows nothing is
+    widths = np.where(is_known, widths, np.inf)
+    errors = np.where(is_known.reshape(len(x), -1).all(axis=0), errors, np.inf)
     error, norm = (float(errors[0]), float(norms[0])) if len(shape) == 1 else (errors, norms)
     return CertifiedSolution(x, error, norm, widths, gap.bound, gap.threshold, 1.0 - gap.failure, seconds, rounding)

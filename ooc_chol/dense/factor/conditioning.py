@@ -28,6 +28,8 @@ Apply: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 #: Vectors of the block estimate, and its iterations at most, each of two products: as SciPy and MATLAB have them.
 _COLUMNS, _MOST_ITERATIONS = 2, 5
+#: Orders up to which all columns are looked at: fewer than are worth a visit of GPUs.
+_MOST_EXACT = 31
 #: Orders up to which a product with a few columns is for one thread.
 _SMALL_ORDER = 4096
 #: Random vectors by which the norm of an inverse is estimated; with three it is ten times too low once in a thousand matrices.
@@ -46,10 +48,11 @@ def few_columns(n: int) -> AbstractContextManager[None]:
 def one_norm_estimate(apply: Apply, n: int) -> float:
     """Estimate ``||B||_1``, the largest column sum of a Hermitian ``B`` of which products alone are known; never too large.
 
-    Higham and Tisseur (2000), algorithm 2.4, with two columns: first the mean of all columns and a random combination, then the
-    columns at which the gradient is largest, until none is new.
+    Higham and Tisseur (2000), algorithm 2.4, with two columns: first the mean of all columns, a random combination and that of
+    LAPACK's xLACN2 against cancellation, then the columns at which the gradient is largest, until none is new. All columns of a
+    small one.
     """
-    if n <= 2 * _COLUMNS:
+    if n <= _MOST_EXACT:
         return float(np.abs(apply(np.eye(n))).sum(axis=0).max(initial=0.0))
     x = _first_vectors(n)
     units, used, largest = np.zeros(0, dtype=np.intp), set[int](), 0.0
@@ -78,10 +81,11 @@ def one_norm_estimate(apply: Apply, n: int) -> float:
 
 
 def _first_vectors(n: int) -> Vectors:
-    """The mean of all columns, and one with random signs, always the same."""
+    """The mean of all columns, one with random signs, always the same, and one with alternating signs that grows twofold."""
     x = np.full((n, _COLUMNS), 1.0 / n)
     x[:, 1:] *= np.random.default_rng(0).choice([-1.0, 1.0], (n, _COLUMNS - 1))
-    return x
+    alternating = np.linspace(1.0, 2.0, n) * (1.0 - 2.0 * (np.arange(n) % 2))
+    return np.column_stack([x, alternating / np.abs(alternating).sum()])
 
 
 def signs_of(y: NDArray[Any]) -> NDArray[Any]:

@@ -15,8 +15,9 @@ from ooc_chol.dense.factor.residual import ResidualSample, blocks_worth_a_factor
 from ooc_chol.dense.factor.saving import check_target
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
+from ooc_chol.dense.stores.array import OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.choice import open_kept
+from ooc_chol.dense.stores.choice import check_not_open, open_kept
 from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.places import Place, is_file
 from ooc_chol.errors import DowndateError, TierError
@@ -177,6 +178,7 @@ class CholeskyFactor(AbstractCertifiedFactor):
                 target = store
             else:
                 if is_file(place):
+                    check_not_open(place, replace=False, ask="saving the new factor (replace=True)", option="store")
                     check_target(store, place, self._known_files(), replace=False)
                 target = store_for(store, place, key, owned)
             with self._passes.running("downdate" if downdate else "update", columns.shape[1]) as run:
@@ -185,7 +187,8 @@ class CholeskyFactor(AbstractCertifiedFactor):
             owned.pop_all()
         if overwrite:
             self._store, self._dense = None, None  # the new factor has it, and closes it
-        return CholeskyFactor(self.grid, target, key, solver=self._place.of_updated, lower=self._lower)
+        over = self._files if isinstance(target, OverwriteStore) else ()
+        return CholeskyFactor(self.grid, target, key, solver=self._place.of_updated, files=over, lower=self._lower)
 
     def _check_overwriting(self, store: AbstractStore, place: object) -> None:
         """Refuse to update in place what must stay as it is."""

@@ -198,7 +198,8 @@ class AbstractFactor(AbstractTriangular):
         Returns
         -------
         float
-            A lower bound that is nearly always within a factor of 3, and mostly exact. One over it is LAPACK's ``rcond``.
+            Up to order 31 exact but for rounding, above a lower bound that is nearly always within a factor of 3, and mostly
+            exact. One over it is LAPACK's ``rcond``.
 
         Raises
         ------
@@ -207,10 +208,10 @@ class AbstractFactor(AbstractTriangular):
 
         Notes
         -----
-        Block estimates of both norms with two vectors, as ``scipy.sparse.linalg.onenormest``: Higham and Tisseur, SIAM J. Matrix
-        Anal. Appl. 21 (2000), algorithm 2.4, from products with L and solves: 16 to 24 readings of L as a rule, 40 at most. It is
-        the product of the factors that is judged, in mixed precision not quite A. Infinite where the inverse leaves the range
-        of L's type.
+        Block estimates of both norms as ``scipy.sparse.linalg.onenormest``: Higham and Tisseur, SIAM J. Matrix Anal. Appl. 21
+        (2000), algorithm 2.4, from products with L and solves: 16 to 24 readings of L as a rule, 40 at most, and 4 up to order
+        31. It is the product of the factors that is judged, in mixed precision not quite A. Infinite where the inverse leaves the
+        range of L's type.
 
         Examples
         --------

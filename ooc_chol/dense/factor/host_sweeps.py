@@ -105,7 +105,7 @@ class HostSweeps(AbstractSweeps):
     def fill(self, matrix: FunctionSource, columns: range, y: Tile) -> None:
         """Several threads make the columns, each some rows at a time."""
         rows = [range(first, min(first + _PIECE, len(y))) for first in range(0, len(y), _PIECE)]
-        map_in_threads(lambda part: matrix.read_block(part, columns, y[part.start : part.stop]), rows)
+        map_in_threads(lambda part: matrix.read_filled(part, columns, y[part.start : part.stop]), rows)
 
     def add_column_squares(self, x: Tile, out: Tile) -> None:
         out += np.einsum("ij,ij->j", x, x)
@@ -139,7 +139,7 @@ def block_sums(
         for start in range(0, len(columns), _PIECE):
             part = slice(start, min(start + _PIECE, len(columns)))
             piece = np.empty((len(rows), part.stop - part.start))
-            matrix.read_block(rows, columns[part], piece)
+            matrix.read_filled(rows, columns[part], piece)
             found[0] += np.vdot(inverse[:, part], piece)
             found[1:] += np.einsum("iq,iq->q", left, piece @ right[part])
     return total

@@ -13,11 +13,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.choice import check_place, create_kept
-from ooc_chol.dense.stores.file import is_open
+from ooc_chol.dense.stores.choice import check_not_open, check_place, create_kept
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.kept import AbstractKeptStore
-from ooc_chol.errors import OutputError
 from ooc_chol.files.inputs import check_name
 from ooc_chol.files.outputs import REPLACE, AnyPath, Output, check_outputs, output_file
 from ooc_chol.files.positional_io import file_errors_typed, preallocate, tile_bytes, write_fully
@@ -46,10 +44,7 @@ def check_target(store: AbstractStore, path: AnyPath, files: Sequence[AnyPath], 
         check_place(path, [*inputs, *own], replace=replace, ask=REPLACE, option="save")
         return
     check_outputs([Output("save", path, None if is_array_name(path) else _SAVED)], inputs, replace=replace)
-    if not replace and is_open(path, store):
-        name = os.fspath(path)
-        text = f"save: {name} is the file of another open factor; close it, give another name, or replace it by {REPLACE}"
-        raise OutputError(text, "save", name, "another open factor")
+    check_not_open(path, store, replace=replace, ask=REPLACE, option="save")
 
 
 def save_tiles(store: AbstractStore, path: AnyPath, arithmetic_key: Mapping[str, Any], *, replace: bool) -> None:

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.file import FileStore, is_open
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.kept import AbstractKeptStore, AnyPlace
 from ooc_chol.dense.stores.verification import Verdict, check_ordinary, verify_file
+from ooc_chol.errors import OutputError
 from ooc_chol.files.outputs import Output, check_outputs
 from ooc_chol.files.zarr_names import is_zarr
 from ooc_chol.formats import FP64, PrecisionFormat
@@ -107,12 +109,21 @@ def check_place(
     """
     if not is_zarr(place):
         check_outputs([Output(option, place, FACTOR_FILES)], inputs, replace=replace, ask=ask)
+        check_not_open(place, replace=replace or goes_on, ask=ask, option=option)
         return
     from ooc_chol.dense.stores.zarr_layout import check_installed
     from ooc_chol.dense.stores.zarr_replacing import check_zarr_target
 
     check_installed()
     check_zarr_target(place, _given(inputs), replace=replace or goes_on, ask=ask, option=option)
+
+
+def check_not_open(place: AnyPlace, but: AbstractStore | None = None, *, replace: bool, ask: str, option: str) -> None:
+    """Refuse the file of an open factor, of another store than ``but``, unless it is to be replaced."""
+    if not replace and is_open(place, but):
+        name = os.fspath(place)
+        text = f"{option}: {name} is the file of another open factor; close it, give another name, or replace it by {ask}"
+        raise OutputError(text, option, name, "another open factor")
 
 
 def _given(inputs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -486,7 +486,7 @@ class FileStore(AbstractKeptStore):
         return self.path if self.header.complete else self.partial_path
 
 
-def is_open(path: str | os.PathLike[str], but: AbstractStore) -> bool:
+def is_open(path: str | os.PathLike[str], but: AbstractStore | None) -> bool:
     """Tell whether a store other than ``but`` has the file at ``path`` open, in this process."""
     try:
         status = os.stat(path)

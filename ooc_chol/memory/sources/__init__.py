@@ -103,10 +103,17 @@ def converted(a: Any) -> NDArray[Any] | None:
 def triangle_source(a: Any, lower: bool | None) -> AbstractSource:
     """Make the source that reads ``a``, or its transpose where ``lower`` is False: the lower triangle is read of either."""
     source = as_source(a)
-    if lower is False and source.dtype.kind == "c":
-        advice = "its transpose is its conjugate, too: pass A.conj().T, whose lower triangle is read"
-        raise UnsupportedTypeError("lower=False", source.dtype.name, advice)
-    return source.transposed() if lower is False else source
+    if lower is not False:
+        return source
+    try:
+        if source.dtype.kind == "c":
+            advice = "its transpose is its conjugate, too: pass A.conj().T, whose lower triangle is read"
+            raise UnsupportedTypeError("lower=False", source.dtype.name, advice)
+        return source.transposed()
+    except BaseException:
+        if source is not a:
+            source.close()
+        raise
 
 
 def _zarr_source(a: Any) -> AbstractSource | None:

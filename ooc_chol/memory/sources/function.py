@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ooc_chol.config import whole_number
 from ooc_chol.display.prints import one_line
-from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.base import AbstractSource
@@ -68,6 +68,16 @@ class FunctionSource(AbstractSource):
             self._other = FunctionSource(self.n, _Turned(self._tile_fn), cuda, self._fmt)
             self._other.is_transposed = not self.is_transposed
         return self._other
+
+    def read_filled(self, rows: range, cols: range, out: NDArray[Any]) -> None:
+        """As :meth:`read_block`, for who looks at no entry; ``NonFiniteError`` where the function has filled nothing."""
+        self.read_block(rows, cols, out)
+        for row in (0, -1):
+            if np.isnan(out[row, 0]):
+                text = (
+                    f"NaN after the call of tile function {_name_of(self._tile_fn)}, which is to fill its third argument in place"
+                )
+                raise NonFiniteError(rows[row], cols[0], None, text)
 
     def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Generate on the host, outside of any stream."""

@@ -134,6 +134,7 @@ def test_profile_is_drawn_told_and_kept(data, tmp_path, capsys):
     ("words", "message"),
     [
         (["--parameter", "nugget_ratio"], "the nugget is zero"),
+        (["--parameter", "variance"], "there are range, smoothness, nugget_ratio to profile"),
         (["--points", "2"], "3 or more"),
         (["--level", "1.5"], "--level is 1.5"),
         (["--from", "2", "--to", "1"], "ascending"),

@@ -134,6 +134,7 @@ def test_profile_is_drawn_told_and_kept(data, tmp_path, capsys):
     ("words", "message"),
     [
         (["--parameter", "nugget_ratio"], "the nugget is zero"),
+        (["--parameter", "variance"], "there are range, smoothness, nugget_ratio to profile"),
         (["--points", "2"], "3 or more"),
         (["--level", "1.5"], "--level is 1.5"),
         (["--from", "2", "--to", "1"], "ascending"),
@@ -144,6 +145,21 @@ def test_mistakes_of_profiles(data, tmp_path, words, message, capsys):
     assert fit_words(data, "--max-evaluations", "2", "--output", model) == 0
     assert shell("plot", "profile", model, *words, "--output", tmp_path / "p.png") == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_likelihood_of_a_restricted_fit_is_the_restricted_one(data, tmp_path, capsys):
+    model = tmp_path / "model.json"
+    assert fit_words(data, "--reml", "--max-evaluations", "2", "--output", model) == 0
+    capsys.readouterr()
+    assert shell("loglik", "--model", model, "--certified") == 0
+    saved, told = read_result(model), capsys.readouterr().out
+    assert saved.reml and float(told.split("loglik")[1].split()[0]) == pytest.approx(saved.loglik, rel=TWO_ROUTES)
+    assert " (restricted)\n" in told
+    assert shell("loglik", "--model", model, "--certified", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["reml"] and answer["interval"][0] <= answer["loglik"] <= answer["interval"][1]
+    assert shell("loglik", data, "--theta", "2,0.2,1.5", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["reml"] is False
 
 
 def test_a_profile_that_ends_too_early_says_so(data, tmp_path, capsys):

@@ -130,8 +130,9 @@ def test_pictures_of_families(family, what, written, tmp_path, capsys):
     if what != "variogram":
         assert main(["geostat", "plot", "variogram", str(model), *out]) == 2
         assert f"a {kind} is no function of distance alone" in refused(capsys)
-    assert main(["geostat", "plot", "profile", str(model), "--parameter", "height", *out]) == 2
-    assert f"--parameter is 'height', but of this {kind} model there are range, " in refused(capsys)
+    for name in ("height", "interaction"):
+        assert main(["geostat", "plot", "profile", str(model), "--parameter", name, *out]) == 2
+        assert f"--parameter is '{name}', but of this {kind} model there are range, " in refused(capsys)
 
 
 def test_a_space_time_grid_in_netcdf_says_its_time(written, tmp_path):

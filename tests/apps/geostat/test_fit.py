@@ -217,6 +217,14 @@ def test_a_nugget_that_is_none_is_refused(nugget):
             fit(make_observations(sites, unit * sites[:, 0]), nugget=nugget)
 
 
+@pytest.mark.parametrize("nugget", [1e20, 1e300, 1e306])
+def test_a_nugget_beside_which_nothing_is_left_is_refused(nugget):
+    sites = np.random.default_rng(0).uniform(size=(9, 2))
+    for options in ({"smoothness": 1.5}, {"covariance": Matern(1.0, 0.3, 0.5)}):
+        with pytest.raises(ValueError, match=r"is \de\+\d+ times the largest variance of a search"):
+            fit(make_observations(sites, sites[:, 0]), nugget=nugget, **options)
+
+
 @pytest.mark.parametrize(
     "name", ["predict", "kriging", "plan_predict", "log_likelihood", "log_likelihood_gradient", "infer", "leave_one_out"]
 )

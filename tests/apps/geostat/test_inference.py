@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, microergodic
+from ooc_chol.apps.geostat import BivariateMatern, GeometricAnisotropy, Matern, make_observations, microergodic
 from tests.apps.geostat.few_tiles import fit, infer, likelihood_ratios, log_likelihood_gradient, profile_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_ERRORS, TWO_ROUTES
@@ -196,6 +196,15 @@ def test_profile_of_the_nugget_ratio_without_anything_else_to_search(field):
         expected = geostat.profile_log_likelihood(field, Matern(1.0, 0.15, 1.5, ratio))
         assert loglik == pytest.approx(expected.loglik, rel=TWO_ROUTES)
         assert best.nugget / best.variance == pytest.approx(ratio)
+
+
+def test_a_profile_of_a_smoothness_moves_the_bound_of_a_correlation_that_is_estimated():
+    sites = np.column_stack([np.repeat(np.random.default_rng(7).uniform(size=(20, 2)), 2, axis=0), np.tile([0.0, 1.0], 20)])
+    model = BivariateMatern(1.0, 0.2, 0.6, 1.5, 1.5, 0.83, 0.05)
+    observations = make_observations(sites, geostat.simulate(model, sites, seed=1, target="observation")[0])
+    every = (*model.parameters, "variance", "nugget")
+    profile = profile_likelihood(observations, model, "smoothness_1", [0.3, 1.5], estimated=every)
+    assert np.isfinite(profile.loglik).all() and [best.smoothness_1 for best in profile.models] == [0.3, 1.5]
 
 
 def test_likelihood_ratios_of_the_smoothness(field):

@@ -207,6 +207,13 @@ def test_each_kind_is_drawn_and_tabled(words, data, tmp_path, capsys):
     assert ("least squares: Matérn" in out) == (words[0] == "--fit")
 
 
+@pytest.mark.parametrize("words", [["--lonlat", "--distance", "great-circle"], ["--time", "t"], ["--variable", "k"]])
+def test_distances_that_are_not_straight_or_not_of_space_are_refused_before_the_data_are_read(words, tmp_path, capsys):
+    columns = ["--x", "x", "--y", "y", "--value", "z"]
+    assert main(["geostat", "variogram", str(tmp_path / "none.csv"), *columns, *words]) == 2
+    assert "semivariograms are of space with straight distances" in capsys.readouterr().err
+
+
 def test_an_ending_that_promises_another_format_is_refused_before_the_data_are_read(tmp_path, capsys):
     words = ["geostat", "variogram", str(tmp_path / "none.csv"), "--x", "x", "--y", "y", "--value", "z"]
     assert main([*words, "--output", str(tmp_path / "v.gpkg")]) == 2

@@ -59,7 +59,7 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
     if not 0 < options.level < 1:
         raise ValueError(f"--level is {options.level}, but a probability between 0 and 1 is needed")
     name = options.parameter
-    _check_parameter(saved.model, name)
+    _check_parameter(saved.model, name, dataset.observations.coordinates)
     if options.values is not None and options.values.exists():
         profile = _kept_profile(options.values, name, saved)
         note(f"the profile is that of {options.values}: nothing was searched for")
@@ -118,11 +118,14 @@ def _tell(profile: ProfileLikelihood, level: float) -> None:
         )
 
 
-def _check_parameter(model: AbstractCovariance, name: str) -> None:
-    """Raise ``ValueError`` unless the model has the parameter."""
-    known = (*model.parameters, NUGGET_RATIO)
+def _check_parameter(model: AbstractCovariance, name: str, coordinates: NDArray[np.float64]) -> None:
+    """Raise ``ValueError`` unless the parameter has a profile, along its logarithm."""
+    scales = model.scales(coordinates)
+    known = (*(other for other in model.parameters if other in scales and scales[other].is_logarithmic), NUGGET_RATIO)
     if name not in known:
-        raise ValueError(f"--parameter is {name!r}, but of this {type(model).__name__} model there are {', '.join(known)}")
+        raise ValueError(
+            f"--parameter is {name!r}, but of this {type(model).__name__} model there are {', '.join(known)} to profile"
+        )
 
 
 def _value(model: AbstractCovariance, name: str) -> float:

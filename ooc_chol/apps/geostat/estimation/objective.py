@@ -207,8 +207,10 @@ class Objective:
                 progress=self.progress.advanced,
                 probes=self._probes(gradient or information),
             ) as found:
-                # all evaluations factor matrices of one order: the first plan serves them all
-                self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
+                if options.settings.precision_threshold is None:
+                    # all evaluations factor matrices of one order: the first plan serves them all; in mixed precision formats
+                    # follow from the matrix alone, so that a fit that goes on from a log, which has no formats, has the same bits
+                    self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
                 if not (gradient or information):
                     return Known(self._certified(found, variance) if certified else found.likelihood)
                 is_told = self.expected is not None and found.probed is not None

@@ -161,7 +161,9 @@ class SearchSpace(Generic[Model]):
         if name not in self.names:
             raise ValueError(f"{name!r} is not estimated here; there are {', '.join(self.names)}")
         kept = [k for k, other in enumerate(self.names) if other != name]
-        template = self.template.with_values(**{"nugget" if name == NUGGET_RATIO else name: value})
+        # what is searched for as a share of a bound has its place below any bound
+        shares = {other: 0.0 for other, scale in zip(self.names, self.scales, strict=True) if scale.bound}
+        template = self.template.with_values(**{**shares, "nugget" if name == NUGGET_RATIO else name: value})
         return replace(
             self, names=tuple(self.names[k] for k in kept), scales=tuple(self.scales[k] for k in kept), template=template
         )

@@ -24,6 +24,9 @@ from ooc_chol.apps.geostat.estimation.search import (
 #: Bounds of a variance that is searched for, as multiples of the one that the values show: that of a long range is far above.
 _VARIANCE_FACTOR = 1e6
 
+#: Largest ratio of a nugget to the variance beside it at which rounding leaves anything of that.
+_MOST_RATIO = 2.0**53
+
 #: The variance that the values show is at least this share of that of the residuals, whatever their known errors.
 _LEAST_VARIANCE_SHARE = 0.01
 
@@ -61,7 +64,12 @@ def _kept_scale(observations: Observations, nugget: float) -> Scale:
     variance = _variance_scale(observations, nugget)
     least = nugget / variance.upper
     if not least:
-        raise ValueError(f"nugget is {nugget:g}, which is nothing beside the variance of the values: say nugget='zero'")
+        raise ValueError("the nugget that is kept is nothing beside the variance of the values: say nugget='zero'")
+    if least > _MOST_RATIO:
+        raise ValueError(
+            f"the nugget that is kept is {least:.0e} times the largest variance of a search, beside which nothing of a "
+            "covariance is left: give it in squared units of the values"
+        )
     return Scale(least, nugget / variance.lower, step=NUGGET_SCALE.step)
 
 

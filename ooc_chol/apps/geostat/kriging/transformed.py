@@ -162,7 +162,16 @@ class BackTransformed:
         center = (self.transform.threshold(values) - self.gaussian.mean) / self.gaussian.standard_error
         middle = np.clip(center, _LOWEST, _HIGHEST)
         below = self._quantile_scores(values, np.full_like(middle, _LOWEST), middle, above=False)
-        return below + self._quantile_scores(values, middle, np.full_like(middle, _HIGHEST), above=True)
+        found = below + self._quantile_scores(values, middle, np.full_like(middle, _HIGHEST), above=True)
+        for rows in self._cut_rows():
+            end, excess = np.minimum(self._ends[rows], _HIGHEST), values[rows] + self.transform.shift
+            found[rows] = np.where(excess > 0, excess * ndtr(end) ** 2, -excess * (1.0 - ndtr(-end) ** 2))
+            between = np.clip(center[rows], end, _HIGHEST)
+            for start, stop, above in ((end, between, False), (between, np.full_like(end, _HIGHEST), True)):
+                u, heights, weights = self._nodes_above_end(rows, start, stop)
+                away = (heights - excess[:, np.newaxis]) * (ndtr(-u) if above else -ndtr(u))
+                found[rows] += 2.0 * np.sum(away * weights, axis=1)
+        return found
 
     def log_score(self, values: Array) -> Array:
         """Negative logarithm of the predictive density at each value: infinity where there is none."""
@@ -185,7 +194,41 @@ class BackTransformed:
             values = transform.inverse(mean[part, np.newaxis] + np.sqrt(variance[part])[:, np.newaxis] * nodes)
             first[part] = values @ weights
             second[part] = (values - first[part, np.newaxis]) ** 2 @ weights
+        for rows in self._cut_rows():
+            end = np.minimum(self._ends[rows], _HIGHEST)
+            _, heights, above = self._nodes_above_end(rows, end, np.full_like(end, _HIGHEST))
+            mean_height = np.sum(heights * above, axis=1)
+            first[rows] = mean_height - transform.shift
+            second[rows] = mean_height**2 * ndtr(end) + np.sum((heights - mean_height[:, np.newaxis]) ** 2 * above, axis=1)
         return first, second
+
+    @property
+    def _ends(self) -> Array:
+        """Standardised ends of what the transformation can give, from below: all that is less has the smallest original value."""
+        transform = self.transform
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lowest = -np.inf if transform.is_log else transform.offset - transform.scale / transform.power
+            return np.asarray((lowest - self.gaussian.mean) / self.gaussian.standard_error)
+
+    def _cut_rows(self) -> list[NDArray[np.intp]]:
+        """Sites, in parts, where such an end is within what integrals go over: it is no smooth place of the integrand."""
+        cut = np.flatnonzero((self._ends > _LOWEST) & (self.gaussian.variance > 0))
+        return [cut[part] for part in _batches(len(cut))]
+
+    def _nodes_above_end(self, rows: NDArray[np.intp], start: Array, stop: Array) -> tuple[Array, Array, Array]:
+        """Standardised nodes between these, original values there above the smallest one, and weights, each ``(k, nodes)``.
+
+        Nodes are equally good in the square root of the distance from the end, of which the values are smoother functions.
+        """
+        points, weights = np.polynomial.legendre.leggauss(_NODES)
+        end, transform = np.minimum(self._ends[rows], _HIGHEST), self.transform
+        low, high = np.sqrt(start - end)[:, np.newaxis], np.sqrt(stop - end)[:, np.newaxis]
+        half = 0.5 * (high - low)
+        root = half * (points + 1.0) + low
+        u = end[:, np.newaxis] + root**2
+        slope = (transform.power / transform.scale * self.gaussian.standard_error[rows])[:, np.newaxis]
+        density = np.exp(-0.5 * u**2) / np.sqrt(2 * np.pi)
+        return u, (slope * root**2) ** (1.0 / transform.power), half * weights * 2.0 * root * density
 
     @property
     def _unbiased(self) -> Array:
@@ -242,9 +285,9 @@ def back_transform(prediction: Prediction, transform: Transform, *, point: Point
     it is the mean.
 
     Logarithms in closed form, ``exp(y + v / 2)`` and ``exp(2 y + v) (exp(v) - 1)``; other powers by a quadrature of 160 nodes.
-    A positive power gives what is below its reach the original value zero (less the shift). The mean over a block is not the
-    back-transform of the mean of transformed values: average draws or points. Cressie (1993), *Statistics for Spatial Data*,
-    section 3.2.2; Diggle and Ribeiro (2007), *Model-based Geostatistics*, section 6.2.3.
+    A positive power gives what is below its reach the original value zero (less the shift), whose probability is in closed
+    form. The mean over a block is not the back-transform of the mean of transformed values: average draws or points. Cressie
+    (1993), *Statistics for Spatial Data*, section 3.2.2; Diggle and Ribeiro (2007), *Model-based Geostatistics*, section 6.2.3.
 
     Examples
     --------

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.model is not None:
         _check_no_columns(options)
         saved = with_other_rasters(read_result(options.model), options)
-        spec, model = saved.spec, saved.model
+        spec, model, reml = saved.spec, saved.model, saved.reml
     else:
         if options.data is None:
             raise ValueError("which data? give DATA.csv: --theta names none")
@@ -66,9 +66,10 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(
                 "--theta is of a Matérn covariance, which knows no --time and no --variable; give --model MODEL.json"
             )
-        model = GreatCircle(options.theta) if spec.distance == "great-circle" else options.theta
+        model, reml = GreatCircle(options.theta) if spec.distance == "great-circle" else options.theta, False
     dataset = load_saved(spec, options.data)
-    found = log_likelihood(dataset.observations, model, settings=factor_settings(options), certified=options.certified)
+    settings = factor_settings(options)
+    found = log_likelihood(dataset.observations, model, reml=reml, settings=settings, certified=options.certified)
     certified = found.interval is not None and bool(np.isfinite(found.interval).all())
     pairs = zip(dataset.observations.mean_columns, found.coefficients, strict=True)
     n, variance = dataset.observations.n, model.variance
@@ -76,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
         "n": n,
         "model": model_content(model),
         "loglik": found.loglik,
+        "reml": reml,
         "interval": list(found.interval) if found.interval is not None and certified else None,
         "quadratic": found.quadratic / variance,
         "logdet": found.logdet + n * float(np.log(variance)),
@@ -84,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     }
     print(
         f"{n} observations of {spec.value_name}, {model_text(model)}\n"
-        f"  loglik       {found.loglik:.15g}\n"
+        f"  loglik       {found.loglik:.15g}{' (restricted)' if reml else ''}\n"
         f"{_interval_line(found.interval)}"
         f"  quadratic    {found.quadratic / variance:.15g}\n"
         f"  logdet       {found.logdet + n * float(np.log(variance)):.15g}\n"

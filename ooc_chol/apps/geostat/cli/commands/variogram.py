@@ -76,7 +76,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the semivariogram, and write or draw it."""
     _check_outputs(options)
-    dataset = load_dataset(fit_spec(options))
+    spec = fit_spec(options)
+    if spec.axes != spec.coordinates or spec.distance == "great-circle":
+        raise ValueError(
+            "semivariograms are of space with straight distances, of longitude and latitude chords in kilometres: leave out "
+            "--time, --variable and --distance great-circle"
+        )
+    dataset = load_dataset(spec)
     say_data(dataset)
     same = {"longest": options.cutoff, "width": options.width, "max_pairs": options.max_pairs, "seed": options.seed}
     if options.map:

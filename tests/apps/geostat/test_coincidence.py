@@ -130,13 +130,8 @@ FITS = {
 }
 
 
-def those(ways):
-    """Names, of which the estimator imports scikit-learn."""
-    return [pytest.param(way, marks=pytest.mark.usefixtures("foreign")) if way == "estimator" else way for way in ways]
-
-
 @pytest.mark.parametrize("what", ["exact", "near", "far from the origin", "chords"])
-@pytest.mark.parametrize("way", those(WAYS))
+@pytest.mark.parametrize("way", WAYS)
 def test_every_way_refuses_and_names_both_rows(way, what):
     o = given(what)
     with pytest.raises(geostat.SingularCovarianceError, match=r"s 7 and 31 \(counted from zero\) share a place") as caught:
@@ -149,7 +144,7 @@ def test_every_way_refuses_and_names_both_rows(way, what):
 
 
 @pytest.mark.parametrize("what", ["exact", "far from the origin", "chords"])
-@pytest.mark.parametrize("way", those(FITS))
+@pytest.mark.parametrize("way", FITS)
 def test_every_fit_without_a_nugget_refuses(way, what):
     with pytest.raises(geostat.SingularCovarianceError, match=r"observations 7 and 31 \(counted from zero\) share a place"):
         FITS[way](given(what))

@@ -410,9 +410,10 @@ def test_mixed_precision_really_stores_narrow_tiles():
         assert set(factor.formats) == {"fp64"}
 
 
+@pytest.mark.parametrize("is_handed_on", [True, False], ids=["plan handed on", "no plan"])
 @pytest.mark.parametrize("threshold", [1e-5, 1e-8])
-def test_a_fit_goes_on_after_escalations(threshold, monkeypatch):
-    """Each evaluation has escalations of its own, and the fit ends with FP64's estimate."""
+def test_a_fit_goes_on_after_escalations(threshold, is_handed_on, monkeypatch):
+    """The plan of one serves the next evaluation; without plans each evaluation has its own. Both end with FP64's estimate."""
     factor, write, escalated = oc.cholesky, MemoryStore.write, []
 
     def lose(store, index, data):
@@ -420,7 +421,7 @@ def test_a_fit_goes_on_after_escalations(threshold, monkeypatch):
         write(store, index, data if store.format_of(index).name == "fp64" else 0 * data)
 
     def noticed(source, **options):
-        found = factor(source, **options)
+        found = factor(source, **options if is_handed_on else {name: options[name] for name in options.keys() - {"plan"}})
         if options.get("precision_threshold") is not None:
             escalated.append([step.remedy for step in found.report.escalations])
         return found
@@ -435,7 +436,7 @@ def test_a_fit_goes_on_after_escalations(threshold, monkeypatch):
     mixed = fit(observations, **options, settings=settings)
     of_matrix = [steps for steps in escalated if steps]
     assert all(steps[-1] is Remedy.FP64 and len(steps) <= 2 for steps in of_matrix)
-    assert len(of_matrix) > 3
+    assert len(of_matrix) == 1 if is_handed_on else len(of_matrix) > 3
     assert mixed.converged and mixed.loglik == pytest.approx(plain.loglik, rel=TWO_ROUTES)
     assert mixed.model.range == pytest.approx(plain.model.range, rel=1e-6)
 

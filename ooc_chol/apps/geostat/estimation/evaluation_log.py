@@ -55,6 +55,10 @@ class EvaluationLog(AbstractEvaluationMemory):
                 new.write_text(_text(self._header), encoding="utf-8")
         self._stream = path.open("a", encoding="utf-8")
 
+    @property
+    def lasts(self) -> bool:
+        return self._path is not None
+
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         return self.found("evaluation", space, point)
 
@@ -155,6 +159,10 @@ class _Section(AbstractEvaluationMemory):
 
     def __init__(self, log: EvaluationLog, kind: str) -> None:
         self._log, self._kind = log, kind
+
+    @property
+    def lasts(self) -> bool:
+        return self._log.lasts
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         return self._log.found(self._kind, space, point)

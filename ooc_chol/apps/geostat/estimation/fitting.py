@@ -48,9 +48,10 @@ _MIXED_ROUNDING = (*_ROUNDING, "fp64", "tile_size")
 
 
 @tb.documented(
-    checkpoint="It is a log, a line of JSON for each evaluation, which is there at once; evaluations and starts are counted.",
+    checkpoint="It is a log, a line of JSON for each evaluation, which is there at once; evaluations and starts are counted. "
+    "In mixed precision each evaluation then chooses its formats anew, and last digits differ from those without a log.",
     progress="It counts evaluations. Or an :class:`AbstractFitProgress`, which is told more of each.",
-    trace="It is that of the last factorization of all observations: in FP64 all have one plan.",
+    trace="It is that of the last factorization of all observations: each is planned as the one before.",
     plan="See :func:`plan_fit`. In mixed precision each search plans by its first matrix all the same.",
 )
 def fit(

@@ -88,6 +88,11 @@ class Known:
 class AbstractEvaluationMemory(ABC):
     """Evaluations of an earlier run, found by point, and a place for new ones."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether a later run finds them."""
+        return False
+
     @abstractmethod
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """Look up an earlier run's values at ``point``; None if there are none."""
@@ -207,9 +212,9 @@ class Objective:
                 progress=self.progress.advanced,
                 probes=self._probes(gradient or information),
             ) as found:
-                if options.settings.precision_threshold is None:
-                    # all evaluations factor matrices of one order: the first plan serves them all; in mixed precision formats
-                    # follow from the matrix alone, so that a fit that goes on from a log, which has no formats, has the same bits
+                if options.settings.precision_threshold is None or not self.memory.lasts:
+                    # All evaluations factor matrices of one order: the first plan serves them all. A log has no formats of mixed
+                    # precision: beside one they follow from the matrix alone, so that a fit that goes on from it has the same bits.
                     self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
                 if not (gradient or information):
                     return Known(self._certified(found, variance) if certified else found.likelihood)

@@ -46,6 +46,14 @@ def add_commands(bench: argparse.ArgumentParser) -> None:
     add_imputation(what)
 
 
+def _peer(text: str) -> Peer:
+    """The peer that a word means, as argparse wants it."""
+    try:
+        return Peer.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     rates = what.add_parser("rates", help="measure kernels and links, from which later plans predict seconds")
     rates.add_argument(
@@ -97,7 +105,7 @@ def _add_fp64(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     fp64.add_argument("--policy", default="planned", help="'planned' (default), 'async', 'v1', 'v2', 'v3' or 'sync'")
     names = ", ".join(PEERS)
     fp64.add_argument(
-        "--peers", type=Peer.parse, nargs="*", default=[], metavar="NAME:N", help=f"libraries to measure beside: {names}"
+        "--peers", type=_peer, nargs="*", default=[], metavar="NAME:N", help=f"libraries to measure beside: {names}"
     )
     fp64.add_argument("--trace", type=Path, help="write the trace of the last run")
     _add_run_options(fp64, repeats=3, dgemm_seconds=5.0)

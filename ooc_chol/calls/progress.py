@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TextIO, TypeAlias, final
 
+import numpy as np
+
 from ooc_chol.errors import StoppedError
 
 #: The option ``progress`` of every call: ``progress(done, total, seconds)``, both in the unit of the call; True ends the call.
@@ -69,6 +71,11 @@ def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "f
     return _NOBODY if progress is None or progress is False else _reporter(progress, name, unit)
 
 
+def ends_call(answer: object) -> bool:
+    """Tell whether the answer of a caller's function ends its call: True does, NumPy's too, and nothing else."""
+    return isinstance(answer, bool | np.bool_) and bool(answer)
+
+
 #: The reporter of who does not want to know.
 _NOBODY: AbstractContextManager[ProgressReporter] = nullcontext(None)
 
@@ -79,7 +86,7 @@ def _reporter(progress: Progress, name: str, unit: str) -> Iterator[ProgressRepo
     if callable(progress):
 
         def tell(done: int, total: int, seconds: float) -> None:
-            if progress(done, total, seconds) is True:
+            if ends_call(progress(done, total, seconds)):
                 raise StoppedError(name, done, total, unit)
 
         yield tell

@@ -122,8 +122,8 @@ def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, a
     with ExitStack() as until_known:
         if found is not None:
             until_known.callback(found.store.close)
-            if call.plan is not None:
-                check_height(call.plan, found.store.header.height)
+            if call.plan is not None and found.height is not None:
+                check_height(call.plan, found.height)
         facts, plan = asked_anew(planned)
         key = agreed_key(client, facts, plan.blocks, fmt)
         if found is not None:
@@ -150,7 +150,7 @@ def _planned(
         matrix.n,
         fmt,
         store=None if asked is None else asked.place,
-        height=None if found is None else found.store.header.height,
+        height=None if found is None else found.height,
         a_is_sent=matrix.source is None,
         asks_seconds=asks_seconds,
     )
@@ -192,6 +192,8 @@ def _group(client: Any, setting: Setting) -> Iterator[Group]:
     with kept_group(group, keeps=asked.checkpoint):
         if found is not None:
             found.store.take_over()
+            if found.height is None:
+                found.store.cut_anew(setting.plan.blocks.height)
             group.done = right_blocks(client, found.store)
         yield group
 

@@ -50,7 +50,7 @@ def current_client(a: Any) -> Any:
 
 
 @contextmanager
-def connected(client: Any) -> Iterator[Any]:
+def connected(client: Any, *, as_default: bool = False) -> Iterator[Any]:
     """A client: the one that is given, or one of the scheduler at an address, which is closed at the end of the block."""
     distributed = distributed_package()
     if isinstance(client, str):
@@ -59,7 +59,7 @@ def connected(client: Any) -> Iterator[Any]:
             raise ValueError(f"client={client!r} is no address of a scheduler, such as 'tcp://head:8786'; {advice}")
         own = distributed.Client.__new__(distributed.Client)
         try:
-            own.__init__(client, timeout=WAIT_SECONDS, set_as_default=False)
+            own.__init__(client, timeout=WAIT_SECONDS, set_as_default=as_default)
         except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last two where certificates are missing
             own.close(timeout=1)  # its thread would stay, which nobody else has a name for
             own._loop_runner.stop()  # and does where the scheduler hung up: then there is nothing to close

@@ -57,6 +57,11 @@ class Found:
     store: ZarrStore
     options: FactorOptions  #: Those of the call, with what they leave open as it is there
 
+    @property
+    def height(self) -> int | None:
+        """Tile rows of its blocks; None where one process left them, which are cut as the plan wants them."""
+        return self.store.header.height if self.store.is_complete or self.store.has_windows else None
+
     def check_key(self, key: dict[str, str | int]) -> None:
         """Raise ``CheckpointError`` where the rest would have other bits."""
         if differing := differences(dict(self.store.arithmetic_key), key):

@@ -43,7 +43,7 @@ def open_cluster(where: str) -> Iterator[Any]:
     Yields
     ------
     distributed.Client
-        A client of the cluster; what was started ends with the block.
+        A client of the cluster, which computes Dask arrays by default; what was started ends with the block.
 
     Raises
     ------
@@ -78,11 +78,11 @@ def open_cluster(where: str) -> Iterator[Any]:
     distributed_package()
     with ExitStack() as opened:
         if found is None:
-            yield opened.enter_context(connected(where))
+            yield opened.enter_context(connected(where, as_default=True))
             return
         count = None if found[2] is None else int(found[2])
         cluster = _local(count, opened) if found[1] == "local" else _slurm(count or 1, opened)
-        client = opened.enter_context(distributed_package().Client(cluster, set_as_default=False))
+        client = opened.enter_context(distributed_package().Client(cluster))
         _wait(client, where)
         yield client
 

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from ooc_chol.diff.factors import Solve
 from ooc_chol.diff.memory import Array, IndexArray, is_cupy
-from ooc_chol.diff.ops import AbstractOp, Apply, Gather, Sampled, Scatter, run
+from ooc_chol.diff.ops import AbstractOp, Apply, Gather, Sampled, Scatter, Transpose, run
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_symmetric
 from ooc_chol.eigen.solve import EigshCall, eigenpairs
@@ -105,8 +105,8 @@ class Eigenvalues(AbstractOp):
 class Eigenvectors(AbstractOp):
     """Eigenvectors x (n, k), of length 1 and of either sign, of simple eigenvalues.
 
-    The derivative of each is ``-P dA x``, P being the inverse of ``A - w I`` on what is orthogonal to x, a block of that of
-    ``[[A - w I, x], [x.T, 0]]``.
+    The derivative of each is ``-P (dA + dA.T) x / 2``, P being the inverse of ``A - w I`` on what is orthogonal to x, a block of
+    that of ``[[A - w I, x], [x.T, 0]]``.
     """
 
     spectrum: Spectrum
@@ -123,7 +123,7 @@ class Eigenvectors(AbstractOp):
         pattern = self.spectrum.pattern
         w, x, bordered = apply(Eigenvalues(self.spectrum), values), apply(self, values), _bordered(pattern)
         n, nnz = pattern.n_rows, bordered.pattern.nnz
-        inner = apply(Scatter(bordered.inner, nnz), values)
+        inner = apply(Scatter(bordered.inner, nnz), _even(apply, pattern, values))
         found: Any = None
         for j in range(self.spectrum.k):
             vector = x[:, j]
@@ -133,7 +133,12 @@ class Eigenvectors(AbstractOp):
             y = apply(Gather(bordered.first, n + 1), apply(Solve(bordered.pattern), inner + border - shift, right))
             part = apply(Sampled(pattern), -y, vector)
             found = part if found is None else found + part
-        return (found,)
+        return (_even(apply, pattern, found),)
+
+
+def _even(apply: Apply, pattern: Pattern, values: Any) -> Any:
+    """Values of ``(A + A.T) / 2``: those of A, but for derivatives in them."""
+    return (values + apply(Transpose(pattern), values)) * 0.5
 
 
 class _Bordered(NamedTuple):
@@ -219,9 +224,9 @@ def eigsh(
 
     Notes
     -----
-    For a cotangent g that of the values is ``sampled(x g, x)``, the vectors x in the columns: each entry counts by itself, and a
-    symmetric change of A moves both of a pair. Second derivatives solve with ``A - w I``, bordered by x, which is factored once
-    for each eigenvalue. One pair more than k is computed, to see how far away it is.
+    For a cotangent g that of the values is ``sampled(x g, x)``, the vectors x in the columns. A counts as ``(A + A.T) / 2``:
+    derivatives are symmetric, and each entry counts by itself. Second ones solve with ``A - w I``, bordered by x, which is
+    factored once for each eigenvalue. One pair more than k is computed, to see how far away it is.
 
     Examples
     --------

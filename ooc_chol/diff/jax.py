@@ -244,8 +244,9 @@ def eigsh(
 
     Notes
     -----
-    Derivatives: ``sampled(pattern, x g, x)`` with the eigenvectors x; each entry counts by itself. Those of second order solve
-    with A, shifted and bordered, which is factored once for each eigenvalue.
+    Derivatives: ``sampled(pattern, x g, x)`` with the eigenvectors x. A counts as ``(A + A.T) / 2``: derivatives are symmetric,
+    and each entry counts by itself. Those of second order solve with A, shifted and bordered, which is factored once for each
+    eigenvalue.
     """
     check_matrix(A)
     check_square(A.pattern, "eigsh")

@@ -61,10 +61,11 @@ def eigenpairs(v: Array, spectrum: Spectrum) -> tuple[Array, Array]:
 
 @eigenpairs.defjvp
 def _eigenpairs_jvp(spectrum: Spectrum, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """``(A - w I) dx = -(dA - dw I) x`` with ``x^T dx = 0``, for one pair after the other."""
+    """``(A - w I) dx = -(dA - dw I) x`` with ``x^T dx = 0``, for one pair after the other; dA counts as ``(dA + dA^T) / 2``."""
     (v,), (dv,) = primals, tangents
     structure = Structure.of(spectrum.pattern)
     w, x = eigenpairs(v, spectrum)
+    v, dv = _even(v, structure), _even(dv, structure)
     change = matmul(dv, x, structure)
     dw = jnp.sum(x * change, axis=0)
     rhs = jnp.concatenate([dw * x - change, jnp.zeros((1, spectrum.k), v.dtype)])
@@ -72,6 +73,11 @@ def _eigenpairs_jvp(spectrum: Spectrum, primals: Any, tangents: Any) -> tuple[An
     solver = solver_of(bordered.structure, None)
     columns = [solve(bordered.values(v, w[j], x[:, j]), rhs[:, j : j + 1], solver)[:-1] for j in range(spectrum.k)]
     return (w, x), (dw, jnp.concatenate(columns, axis=1))
+
+
+def _even(v: Array, structure: Structure) -> Array:
+    """Values of ``(A + A^T) / 2``: those of A, but for derivatives in them."""
+    return (v + place(v, structure.transposing)) / 2
 
 
 def _on_the_host(function: Any, shapes: list[tuple[int, ...]], v: Array) -> tuple[Array, ...]:

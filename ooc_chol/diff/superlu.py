@@ -13,6 +13,7 @@ from ooc_chol.diff import primitives
 from ooc_chol.diff.dependent_columns import depends, singular, smallest_pivot
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.scaling import has_zero_line, norms_of, scaled, scales_of
+from ooc_chol.eigen.factor_size import elimination_order
 from ooc_chol.process.fork_safety import new_lock
 
 Vectors = NDArray[np.float64]
@@ -88,7 +89,11 @@ class HostSymbolic:
         self._lock = new_lock()
 
     def factored(self, values: Vectors, ordering: Ordering) -> _Factored:
-        """SuperLU's factors of the matrix, in an order that is found at the first time and taken again afterwards."""
+        """SuperLU's factors of the matrix, in an order that is found at the first time and taken again afterwards.
+
+        Factors in an order that SuperLU finds, and in the same that it is given, have the same bits where rows stay as they are.
+        Where rows are ordered, too, the order is found before the first.
+        """
         with self._lock:
             arranged = self._of(ordering)
         known = arranged.order is not None
@@ -108,9 +113,12 @@ class HostSymbolic:
         return csc_array((values[arranged.places], arranged.rows, arranged.starts), shape=self.pattern.shape)
 
     def _of(self, ordering: Ordering) -> _Arranged:
-        """The pattern in the order of an ordering where that is known, or as it is."""
+        """The pattern in the order of an ordering, or as it is where SuperLU is to find that."""
         if ordering not in self._orders:
-            return self._natural
+            if not ordering.on_diagonal:
+                return self._natural
+            places, rows, starts, _ = self._natural
+            self._orders[ordering] = elimination_order(csc_array((np.ones(places.size), rows, starts), shape=self.pattern.shape))
         if ordering not in self._arranged:
             order = self._orders[ordering]
             places, rows, starts, _ = self._natural

@@ -268,8 +268,8 @@ def eigsh(
 
     Notes
     -----
-    The gradient of A is ``sampled(x g, x)``, x being the vectors in columns: each entry counts by itself, and a symmetric change
-    of A moves both of a pair.
+    The gradient of A is ``sampled(x g, x)``, x being the vectors in columns. A counts as ``(A + A.T) / 2``: derivatives are
+    symmetric, and each entry counts by itself.
 
     Examples
     --------

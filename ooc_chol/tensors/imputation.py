@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.calls.progress import OpenReporter
+from ooc_chol.calls.progress import OpenReporter, ends_call
 from ooc_chol.calls.report import CallBytes, CallSeconds
 from ooc_chol.errors import ImputationInterrupted, ImputationWarning
 from ooc_chol.files.outputs import AnyPath
@@ -196,7 +196,7 @@ class ImputationRun:
         self._seconds_checkpoints += time.perf_counter() - began
         if self._callback is None:
             return False
-        return self._callback(self._told(row), lambda: self._given.told(np.array(self._space.take()))) is True
+        return ends_call(self._callback(self._told(row), lambda: self._given.told(np.array(self._space.take()))))
 
     def _told(self, row: LambdaRow) -> LambdaRow:
         """A row of the history in the units of the caller."""

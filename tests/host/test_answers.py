@@ -6,6 +6,8 @@ import argparse
 import json
 import shlex
 import shutil
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,6 +147,16 @@ def parsers(parser):
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
                 yield from parsers(child)
+
+
+@pytest.mark.parametrize("parser", [*parsers(make_parser())], ids=lambda parser: parser.prog)
+def test_no_refusal_of_a_word_names_a_function(parser):
+    """Of a converter that raises a ValueError argparse tells the name: 'invalid _converter value'."""
+    for action in parser._actions:
+        if action.type not in (None, int, float, str, Path):
+            for word in ("x", "", "x:y", "x=", "1,x", "-1", "nan"):
+                with suppress(argparse.ArgumentTypeError):
+                    action.type(word)
 
 
 @pytest.mark.parametrize("parser", [*parsers(make_parser())], ids=lambda parser: parser.prog)

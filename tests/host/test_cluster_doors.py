@@ -7,9 +7,11 @@ import os
 import socket
 import ssl
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import dask
+import dask.array as da
 import distributed
 import numpy as np
 import psutil
@@ -18,7 +20,7 @@ import scipy.sparse
 from distributed import Security
 
 import ooc_chol as oc
-from tests.cluster_machines import SETTINGS
+from tests.cluster_machines import SETTINGS, cluster_of
 from tests.inside.cluster import opening, shares_memory
 
 pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
@@ -116,6 +118,20 @@ def test_calls_work_behind_the_certificate(opened, options, tmp_path, monkeypatc
     how = {"tile_size": NB, "devices": "host:0"}
     with oc.cholesky(a, client=client, **how, **options) as factor, oc.cholesky(a, **how, **kept) as alone:
         assert np.array_equal(np.asarray(factor), np.asarray(alone))  # of one machine, to the bit
+
+
+@pytest.mark.parametrize("opened", ["cores"], indirect=True)
+def test_arrays_that_a_solve_returns_are_computed_in_any_thread(opened):
+    a, b = 4 * np.eye(N), da.ones((N, 2), chunks=(50, 2))
+    with oc.cholesky(a, tile_size=NB, client=opened[0]) as factor, ThreadPoolExecutor(1) as pool:
+        x = factor.solve(b)
+        assert x.sum().compute() == pool.submit(x.sum().compute).result() == N / 2
+
+
+@pytest.mark.usefixtures("clusters")
+def test_a_cluster_at_an_address_computes_arrays_in_its_block():
+    with cluster_of(1, processes=False) as there, oc.open_cluster(there.scheduler.address) as client:
+        assert distributed.default_client() is client and da.ones(3, chunks=1).sum().compute() == 3
 
 
 @pytest.mark.usefixtures("clusters")

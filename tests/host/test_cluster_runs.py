@@ -555,6 +555,14 @@ def test_a_task_that_still_runs_does_not_bring_a_removed_group_back(two_workers,
     assert not (tmp_path / "L.zarr").exists()
 
 
+def test_workers_share_what_one_process_left(two_workers, tmp_path):
+    a, place = spd(), tmp_path / "L.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        oc.cholesky(a, tile_size=NB, fp64="native", store=place, checkpoint=True, progress=_half_way)
+    report = check_bits(a, two_workers, one_machine(a), store=place, checkpoint=True)
+    assert report.plan.n_tasks > 2 and len(report.workers) == 2
+
+
 def test_a_verdict_on_a_removes_the_group_that_was_gone_on_from(two_workers, tmp_path):
     place = tmp_path / "L.zarr"
     with pytest.raises(KeyboardInterrupt):

@@ -423,6 +423,26 @@ def test_eigenvalues_and_their_derivatives(sparse, which):
     assert close(jax.jit(jax.grad(lambda v: function(v).sum()))(E.values), jax.grad(lambda v: function(v).sum())(E.values), 1e-9)
 
 
+def test_second_derivatives_of_eigenvalues_are_those_of_the_symmetric_part(sparse):
+    import jax
+    import jax.numpy as jnp
+
+    E = sparse.CSR.of(scipy.sparse.csr_array(np.array([[2.0, 0.7, 0.0], [0.7, 0.5, -0.3], [0.0, -0.3, 3.0]])))
+    direction = np.random.default_rng(3).standard_normal(E.nnz)
+
+    def ours(v):
+        return (sparse.eigsh(sparse.CSR(v, E.pattern), 1, which="LA") ** 2).sum()
+
+    def theirs(v):
+        full = jnp.zeros(E.shape).at[E.pattern.rows, E.pattern.indices].set(v)
+        return (jnp.linalg.eigvalsh((full + full.T) / 2)[-1:] ** 2).sum()
+
+    def second(function):
+        return jax.grad(lambda v: jax.grad(function)(v) @ direction)(E.values)
+
+    assert close(second(ours), second(theirs), 1e-9)
+
+
 def test_eigenvalues_that_are_not_simple_have_no_derivatives(sparse):
     import jax
 

@@ -29,6 +29,16 @@ SWAPPED = np.array([[0.0, 2.0, 1.0], [1.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
 # against dense algebra
 
 
+@pytest.mark.parametrize("assume", [None, "symmetric", "spd"])
+def test_bits_do_not_depend_on_what_was_solved_before(assume: str | None) -> None:
+    pattern, values = entries(csr_array(poisson(30) + np.diag(np.linspace(0, 1, 900))))
+    b = np.random.default_rng(4).standard_normal(900)
+    CACHE.clear()
+    first = diff.solve(pattern, values, b, assume=assume)
+    diff.solve(pattern, 3 * values, b, assume=assume)
+    assert np.array_equal(diff.solve(pattern, values, b, assume=assume), first)
+
+
 @settings(max_examples=300)
 @given(n=st.integers(1, 30), density=st.floats(0.0, 0.5), seed=st.integers(0, 2**32 - 1), columns=st.integers(0, 3))
 def test_random_matrices_against_dense(n: int, density: float, seed: int, columns: int) -> None:

@@ -169,6 +169,20 @@ def test_gradient_of_an_eigenvalue_is_its_vector_on_the_pattern() -> None:
     assert np.allclose(dv.value, np.outer(x, x)[pattern.rows, pattern.indices], atol=1e-9)
 
 
+def test_second_derivatives_of_an_eigenvalue_are_those_of_the_symmetric_part() -> None:
+    """By perturbation: twice the sum of products of off-diagonal elements over differences of eigenvalues."""
+    a = np.array([[2.0, 0.7, 0.0, 0.4], [0.7, 0.5, -0.3, 0], [0.0, -0.3, 3, 0.2], [0.4, 0, 0.2, -1]])
+    pattern, values = entries(a)
+    w, x = np.linalg.eigh(a)
+    moved = [(np.outer(x[:, -1], each) + np.outer(each, x[:, -1]))[pattern.rows, pattern.indices] / 2 for each in x.T[:-1]]
+    expected = 2 * sum(np.outer(each, each) / (w[-1] - at) for each, at in zip(moved, w, strict=False))
+
+    v = Var(values)
+    (first,) = gradients(diff.eigsh(pattern, v, 1, which="LA", devices="host:0", apply=apply).sum(), [v])
+    found = np.array([gradients(first[at], [v])[0].value for at in range(pattern.nnz)])
+    assert np.allclose(found, expected, atol=1e-9)
+
+
 @pytest.mark.parametrize(("diagonal", "k"), [([1.0, 2.0, 3.0, 3.0], 2), ([1.0, 3.0, 3.0, 4.0], 2)])
 def test_eigenvalues_that_are_not_simple_have_no_derivative(diagonal: list[float], k: int) -> None:
     pattern, values = entries(np.diag(diagonal))

@@ -66,6 +66,29 @@ def test_eigenvalues_pass_gradcheck(sparse, torch, half):
     assert torch.autograd.gradgradcheck(largest, (half.values,), atol=1e-6)
 
 
+def test_derivatives_of_all_orders_are_those_of_the_symmetric_part(sparse, torch):
+    a = sparse.CSR.of(np.array([[2.0, 0.7, 0.0, 0.4], [0.7, 0.5, -0.3, 0], [0.0, -0.3, 3, 0.2], [0.4, 0, 0.2, -1]]))
+    rows, columns = (torch.from_numpy(np.array(each, np.int64)) for each in (a.pattern.rows, a.pattern.indices))
+    one, other = torch.from_numpy(np.random.default_rng(3).standard_normal((2, a.nnz)))
+
+    def ours(v):
+        return sparse.eigsh(sparse.CSR(v, a.pattern), 2, which="LA", devices="host:0").pow(2).sum()
+
+    def theirs(v):
+        full = torch.zeros(a.shape, dtype=torch.float64).index_put((rows, columns), v)
+        return torch.linalg.eigvalsh((full + full.T) / 2)[-2:].pow(2).sum()
+
+    found = []
+    for function in (ours, theirs):
+        v = a.values.clone().requires_grad_()
+        (first,) = torch.autograd.grad(function(v), v, create_graph=True)
+        (second,) = torch.autograd.grad(first @ one, v, create_graph=True)
+        (third,) = torch.autograd.grad(second @ other, v)
+        found.append((first, second, third))
+    for mine, dense in zip(*found, strict=True):
+        assert torch.allclose(mine, dense, rtol=1e-7, atol=1e-8)
+
+
 def test_func_transforms_are_backward(sparse, torch, half):
     def largest(v):
         upper = sparse.CSR(v, half.pattern)

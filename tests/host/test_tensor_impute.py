@@ -530,6 +530,11 @@ def test_what_was_observed_stays_beside_entries_of_any_size():
 # what accompanies a run
 
 
+@pytest.mark.parametrize(("answer", "values"), [(True, 1), (np.True_, 1), (np.False_, 3), (1, 3)])
+def test_the_callback_ends_a_run_by_true_alone(small, answer, values):
+    assert len(imputed(small, n_lambdas=3, callback=lambda *_: answer).report.history) == values
+
+
 def test_history_report_callback_and_progress(small):
     rows, told = [], []
 

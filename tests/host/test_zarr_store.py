@@ -582,6 +582,24 @@ def test_a_store_is_pickled_for_workers():
     store.complete()
 
 
+def test_what_one_process_left_is_cut_into_other_blocks():
+    there = [index for index in GRID.tiles() if index[1] < 2]
+    with closing(ZarrStore.create("L.zarr", GRID, checkpoint={})) as store:
+        filled(store, there).keep_unfinished()
+        store.flush()
+    with closing(ZarrStore.open_unfinished("L.zarr")) as store:
+        store.take_over()
+        assert not store.has_windows and store.finished_windows() == []
+        store.cut_anew(2)
+    assert zarr.open_group("L.zarr", mode="r")["checksums"].chunks == (2, 2)
+    with closing(ZarrStore.open_unfinished("L.zarr")) as store:
+        assert store.has_windows and {window.columns.start for window in store.finished_windows()} == {0}
+        assert sorted(store.verify_tiles().good) == sorted(there)
+        store.take_over()
+        filled(store, set(GRID.tiles()) - set(there)).complete()
+        assert contents(store).tobytes() == contents(filled(MemoryStore(GRID))).tobytes()
+
+
 def test_the_command_factors_into_a_group(capsys):
     np.save("A.npy", A)
     words = ["factor", "A.npy", "--store", "L.zarr", "--tile-size", "32", "--devices", "host:0", "--memory-budget", "200 KiB"]

@@ -6,6 +6,7 @@ import argparse
 import inspect
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import ooc_chol as oc
@@ -158,12 +159,13 @@ def test_a_frame_without_its_facts_is_none():
         Plan()
 
 
-def test_progress_ends_a_call_where_it_returns_true_and_nothing_else():
-    for answer in (None, False, 1, "yes"):
+@pytest.mark.parametrize("ends", [True, np.True_])
+def test_progress_ends_a_call_where_it_returns_true_and_nothing_else(ends):
+    for answer in (None, False, np.False_, 1, "yes", np.ones(2)):
         with progress_reporter(lambda *each, answer=answer: answer, "count", "pass") as tell:
             tell(1, 2, 0.0)
     said = pytest.raises(oc.errors.StoppedError, match="count was stopped by its progress function at 1 of 2 passes")
-    with progress_reporter(lambda *each: True, "count", "pass") as tell, said:
+    with progress_reporter(lambda *each: ends, "count", "pass") as tell, said:
         tell(1, 2, 0.0)
 
 

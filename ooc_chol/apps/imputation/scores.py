@@ -141,6 +141,10 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     if tensor.ndim != 3 or mask.shape not in (shape, shape[:1]) or weights.shape != (shape[0], shape[0]):
         told = f"X has shape {shape}, mask {mask.shape}, and the graph {weights.shape}"
         raise ValueError(f"{told}: give (N, m, n), a mask of the same or of (N,), and (N, N)")
+    weights = weights.astype(np.float64)
+    if weights.nnz:  # over a power of two, which changes no mean, so that no sum leaves float64
+        power = math.frexp(np.abs(weights.data).max())[1] + int(np.diff(weights.indptr).max()).bit_length()
+        weights.data = np.ldexp(weights.data, -power)
     by_slice = mask.reshape(len(mask), -1)
     seen = mask.reshape(len(mask), *((1, 1) if mask.ndim == 1 else shape[1:]))
     sums = weights @ np.where(seen, tensor, 0).reshape(len(tensor), -1).astype(np.float64)

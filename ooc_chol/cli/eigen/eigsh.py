@@ -18,7 +18,10 @@ _OPTIONS = ("which", "sigma", "method")
 
 def _degree(text: str) -> int | str:
     """A degree, or the word."""
-    return text if text == "auto" else int(text)
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
 
 
 def _filter(arguments: argparse.Namespace) -> dict[str, int | None]:

@@ -128,6 +128,11 @@ class GroupIndex:
         hidden = [index for index in self.window(block).tiles() if withheld and self.grid.packed(*index) in withheld]
         self._checksums.write(block, hidden=[tile_part(index, self.height) for index in hidden])
 
+    def remove(self) -> None:
+        """Remove the checksums of all tiles from the group."""
+        for block in self.blocks():
+            self._checksums.remove(block)
+
     def show_changed(self) -> None:
         """Bring the checksums of all blocks to the group that it has not yet, but for those that are withheld."""
         for block in self._checksums.changed():

@@ -103,8 +103,7 @@ class ZarrStore(AbstractKeptStore):
         try:
             make_way(folder, header.writer, replace=replace)
             store._write_header(header)  # first: what a killed run leaves is known for an unfinished factor
-            for array in header.shape.arrays():
-                folder.write(f"{array.name}/{DOCUMENT}", [memoryview(array.document())])
+            store._write_documents()
             if height is not None:
                 store._records.create()
             store._write_formats()
@@ -157,6 +156,27 @@ class ZarrStore(AbstractKeptStore):
         """Let the group be this run's, of which an earlier one that is alive takes note."""
         self._write_header(self.header)
         self._remove_widened()
+
+    @property
+    def has_windows(self) -> bool:
+        """True where a cluster has made it, block by block."""
+        return self._records.is_there()
+
+    def cut_anew(self, height: int) -> None:
+        """Let what one process left have blocks of another height; a crash meanwhile costs tiles whose checksums are gone."""
+        before = self._index
+        noted = {index: checksum for index in self.grid.tiles() if (checksum := before.checksum(index))}
+        # 1. No checksum is in a chunk of the old shape. 2. The header has the new one. 3. Checksums are there again.
+        before.remove()
+        self.header = with_fields(self.header, height=height)
+        self._write_header(self.header)
+        self._write_documents()
+        shape = self.header.shape
+        self._index, self._records = GroupIndex(self.folder, shape), WindowRecords(self.folder, shape)
+        self._records.create()
+        for index, checksum in noted.items():
+            self._index.note(index, checksum)
+        self._index.show_changed()
 
     @staticmethod
     def checkpoint_at(url: AnyPlace | AbstractObjectFolder) -> str | None:
@@ -445,6 +465,11 @@ class ZarrStore(AbstractKeptStore):
     def index_hash(self, packed: NDArray[np.uint64]) -> int:
         """Signature of all checksums: XXH3-64 of them, seeded with that of the header's lines on the matrix and its tiles."""
         return hash_bytes(packed, hash_bytes(json.dumps(self.header.geometry(), sort_keys=True).encode(), 0))
+
+    def _write_documents(self) -> None:
+        """Write the documents of all arrays."""
+        for array in self.header.shape.arrays():
+            self.folder.write(f"{array.name}/{DOCUMENT}", [memoryview(array.document())])
 
     def _write_header(self, header: ZarrHeader) -> None:
         self.folder.write(DOCUMENT, [memoryview(header.document())])

@@ -68,6 +68,10 @@ class BlockTable:
                     self._changed.add(block)
             self._folder.write(self._key(block), chunk_parts(entries))
 
+    def remove(self, block: BlockOf) -> None:
+        """Remove the entries of a block from the group."""
+        self._folder.remove(self._key(block))
+
     def values(self, block: BlockOf) -> NDArray[Any]:
         """A copy of the entries of a block."""
         with self._lock:

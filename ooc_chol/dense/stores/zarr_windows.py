@@ -28,6 +28,14 @@ class WindowRecords:
         """Make room for those of all windows."""
         self._write(_WINDOWS, {})
 
+    def is_there(self) -> bool:
+        """Tell whether there is room for them."""
+        try:
+            self._folder.read(f"{_WINDOWS}/{DOCUMENT}")
+        except FileNotFoundError:
+            return False
+        return True
+
     def save(self, window: Window, blocks: Iterable[BlockOf], facts: Mapping[str, Any]) -> None:
         """Write what was measured of a window; ``norms``, a row for each of its tiles, as an array."""
         given = dict(facts)

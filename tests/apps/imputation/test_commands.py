@@ -82,6 +82,14 @@ def test_a_plan_runs_nothing(folder, capsys):
     more = ("--output", "out.npy", "--cross-validate", 2, "--checkpoint", "run.oocimp")
     assert "leave out --output, --cross-validate, --checkpoint" in refused(capsys, *words, *more)
     assert "no file" in refused(capsys, *words[:3], "nowhere.txt", *words[4:])
+    for count in (0, 500):
+        assert f"n_components is {count}, but a graph of" in refused(capsys, *words, "--n-components", count)
+
+
+@pytest.mark.parametrize("more", [(), ("--plan",)])
+def test_a_seed_of_no_folds_is_refused(folder, more, capsys):
+    words = ("fit", "gaps.npy", "--graph", "graph.txt", "--seed", 3, *more)
+    assert "--seed deals slices into folds, of which there are none" in refused(capsys, *words)
 
 
 def test_a_checkpoint_is_gone_on_from(folder, capsys):

@@ -99,4 +99,6 @@ def test_means_are_of_neighbours_that_are_observed():
     means = neighbour_means(x, ~np.isnan(x), path)
     assert means[1].tolist() == [[4.0, 1.0]] and means[2].tolist() == [[5.0, 0.0]] and means[3].tolist() == [[0.0, 0.0]]
     whole = neighbour_means(np.nan_to_num(x), np.array([True, False, True, False]), path)
+    for scale, units in [(1e200, 1e150), (1e-200, 1e-150), (5e307, 3e307), (1e-308, 1.0)]:
+        assert np.allclose(neighbour_means(x * units, ~np.isnan(x), path * scale) / units, means)
     assert whole[1].tolist() == [[4.0, 0.25]]

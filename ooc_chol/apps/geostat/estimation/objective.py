@@ -90,7 +90,7 @@ class AbstractEvaluationMemory(ABC):
 
     @property
     def lasts(self) -> bool:
-        """Whether a later run finds them."""
+        """True where a later run finds them."""
         return False
 
     @abstractmethod
@@ -214,7 +214,7 @@ class Objective:
             ) as found:
                 if options.settings.precision_threshold is None or not self.memory.lasts:
                     # All evaluations factor matrices of one order: the first plan serves them all. A log has no formats of mixed
-                    # precision: beside one they follow from the matrix alone, so that a fit that goes on from it has the same bits.
+                    # precision: beside one they follow from the matrix alone, so that a fit that goes on has the same bits.
                     self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
                 if not (gradient or information):
                     return Known(self._certified(found, variance) if certified else found.likelihood)

@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw some slices, observed and imputed")
     held = "also hold slices out in so many folds, and tell the errors at them by lambda"
     parser.add_argument("--cross-validate", type=int, metavar="FOLDS", help=held)
-    parser.add_argument("--seed", type=int, default=0, help="of the dealing of slices into folds (default: 0)")
+    parser.add_argument("--seed", type=int, help="of the dealing of slices into folds of --cross-validate (default: 0)")
     checkpoint = "file (.oocimp) from which the same command goes on after an interruption"
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=checkpoint)
     folder = "folder for files that hold what devices do not keep, in place of main memory"
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_fits(options.output, np.dtype(given.tensor.dtype if given.tensor.dtype.kind == "f" else np.float64), given)
     if options.cross_validate is not None:
-        dealt(mask, options.cross_validate, options.seed)  # refuses what is no number of folds
+        dealt(mask, options.cross_validate, options.seed or 0)  # refuses what is no number of folds
     how = impute_options(options)
     files = {"checkpoint": options.checkpoint, "replace": options.force, "work_folder": options.work_folder}
     fit = fitted(
@@ -121,8 +121,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _planned(options: argparse.Namespace, given: TensorFile, mask: NDArray[np.bool_]) -> int:
     """Print the plan."""
-    how = _fixed(impute_options(options))
-    plan = oc.plan_impute(given.tensor, mask, options.n_components, work_folder=options.work_folder, **how)
+    how, most, count = _fixed(impute_options(options)), len(given.tensor), options.n_components
+    if count is not None and not 1 <= count <= most:
+        raise ValueError(f"n_components is {count}, but a graph of {most} vertices has 1 to {most}")
+    plan = oc.plan_impute(given.tensor, mask, count, work_folder=options.work_folder, **how)
     options.answer = {"tensor": options.tensor, "plan": plan.to_dict()}
     print(plan)
     return 0
@@ -159,7 +161,7 @@ def _validated(
         print(f"fold {done} of {folds} done", flush=True)
 
     folds = options.cross_validate
-    return cross_validate(given.tensor, fourier, mask, folds=folds, seed=options.seed, progress=told, **_fixed(how))
+    return cross_validate(given.tensor, fourier, mask, folds=folds, seed=options.seed or 0, progress=told, **_fixed(how))
 
 
 def _fixed(how: dict[str, Any]) -> dict[str, Any]:
@@ -182,6 +184,8 @@ def _check_files(options: argparse.Namespace) -> None:
     runs += [("--cross-validate", options.cross_validate), ("--checkpoint", options.checkpoint)]
     if options.plan and (asked := [option for option, given in runs if given is not None]):
         raise ValueError(f"--plan runs nothing, so that there is nothing to tell or to write: leave out {', '.join(asked)}")
+    if options.seed is not None and options.cross_validate is None:
+        raise ValueError("--seed deals slices into folds, of which there are none: leave it out, or give --cross-validate")
     read = [("TENSOR", options.tensor), ("--graph", options.graph), ("--mask", options.mask)]
     tb.check_outputs(outputs, [*read, ("--checkpoint", options.checkpoint)], replace=options.force, ask=FORCE)
 

@@ -44,7 +44,10 @@ def add_impute_options(parser: argparse.ArgumentParser) -> None:
 
 def _count_or_auto(text: str) -> int | str:
     """A number of values, or the word."""
-    return text if text == "auto" else int(text)
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

@@ -175,7 +175,7 @@ def _by_lapack(graph: Graph | Subgraph, count: int, began: float, *, normalized:
     with tb.blas_threads(1):  # whatever other threads let BLAS do at the time: bits depend on it
         try:
             values, vectors = eigh(moved, subset_by_index=(0, count - 1), driver="evr")
-        except np.linalg.LinAlgError:  # of many copies of one eigenvalue it misses some
+        except np.linalg.LinAlgError:  # "Internal Error.", of some matrices with many copies of one eigenvalue
             whole = eigh(moved, driver="evd")
             values, vectors = whole[0][:count], whole[1][:, :count]
     off = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)

@@ -165,8 +165,9 @@ def _preconditioner(given: Any, n: int) -> Any:
 def complex_pairs(call: Any, pairs: Eigenpairs) -> Eigenpairs:
     """The wanted pairs of A, of those of its real form."""
     values, vectors = _orthonormal(pairs.eigenvalues, pairs.eigenvectors)
+    # With sigma all are on the side that is wanted: those at sigma, to roundoff, too.
     near = call.sigma is not None
-    order = nearest_order(values, float(call.sigma), call.which) if near else in_wanted_order(values, call.which)
+    order = nearest_order(values, float(call.sigma), "LM") if near else in_wanted_order(values, call.which)
     order = np.sort(order[: call.k])
     values, vectors = values[order], vectors[:, order].astype(_complex_of(pairs.eigenvectors))
     scale = pairs.report.scale

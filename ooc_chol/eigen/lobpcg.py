@@ -19,6 +19,8 @@ from ooc_chol.eigen.wanted import Wanted, keys
 
 #: Largest norm of A times a null vector of norm 1, relative to the largest Ritz value: beyond it, it is none.
 _MOST_NULL = 1e-3
+#: And relative to the smallest magnitude of an eigenvalue that was found.
+_MOST_FOUND = 1e-2
 #: How much smaller the largest true residual must be for a further round to count as progress, and how often it may be less.
 _PROGRESS, _PATIENCE = 0.7, 3
 
@@ -42,6 +44,20 @@ def lobpcg_capacity(k: int, block: int, null: int = 0, *, diagonal: bool = False
 
 def _check_panels(panels: int, block: int) -> int:
     return min(-(-VECTORS // block), panels)
+
+
+def check_null(norm: float, values: NDArray[np.float64], goal: float) -> None:
+    """Raise where the product of A and a null vector is long beside eigenvalues that were found, and residuals asked for."""
+    least = float(np.abs(values).min(initial=np.inf))
+    if norm > max(goal, _MOST_FOUND * least):
+        raise _null_error(norm, f"an eigenvalue beside it is {least:.3g}")
+
+
+def _null_error(norm: float, beside: str) -> ValueError:
+    return ValueError(
+        f"null holds a vector v of norm 1 with ||A v|| = {norm:.3g}, where {beside}: give vectors with A v = 0, such as one of "
+        "ones for each component of a graph"
+    )
 
 
 @final
@@ -147,12 +163,19 @@ class Lobpcg:
         """Reason to stop where residuals no longer fall although those of combined products are small; else empty."""
         self._stuck = 0 if residual < _PROGRESS * self._least else self._stuck + 1
         self._least = min(self._least, residual)
-        return "further steps no longer reduce residuals" if self._stuck >= _PATIENCE else ""
+        if self._stuck < _PATIENCE:
+            return ""
+        is_rough = self._null_norm > self.wanted.tol * self.basis.scale
+        rough = f", beside a vector v of null with ||A v|| = {self._null_norm:.3g}" if is_rough else ""
+        return f"further steps no longer reduce residuals{rough}"
 
     def _found(self, residuals: NDArray[np.float64], why_not: str) -> Found:
+        values = self.basis.values[: self.wanted.k]
+        if not why_not:
+            check_null(self._null_norm, values, self.wanted.tol * self.basis.scale)
         for to, panel in enumerate(self.basis.x if self.basis.first else ()):
             self.space.move(panel, to)
-        return Found(self.basis.values[: self.wanted.k], residuals, self.basis.scale, why_not, self.counts)
+        return Found(values, residuals, self.basis.scale, why_not, self.counts)
 
     # what is looked at
 
@@ -197,10 +220,7 @@ class Lobpcg:
         """Raise unless null vectors are such."""
         most = max(_MOST_NULL, 10 * self.wanted.tol) * self.basis.scale
         if not self._null_norm <= most:
-            raise ValueError(
-                f"null holds a vector v of norm 1 with ||A v|| = {self._null_norm:.3g}, where the largest eigenvalue seen is "
-                f"{self.basis.scale:.3g}: give vectors with A v = 0, such as one of ones for each component of a graph"
-            )
+            raise _null_error(self._null_norm, f"the largest eigenvalue seen is {self.basis.scale:.3g}")
 
     def _look_at_symmetry(self, asymmetry: float) -> None:
         self.counts.asymmetry = max(self.counts.asymmetry, asymmetry)

@@ -14,7 +14,7 @@ from scipy.sparse import csc_array
 from ooc_chol.eigen.asked import MOST_DENSE, Sizes, sizes_of
 from ooc_chol.eigen.factor_size import factor_size
 from ooc_chol.eigen.lanczos import AtRestart, Found
-from ooc_chol.eigen.lobpcg import Lobpcg
+from ooc_chol.eigen.lobpcg import Lobpcg, check_null
 from ooc_chol.eigen.operator_space import Product
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.planning import HOST_BLOCK, INVERSE_COLUMNS
@@ -153,6 +153,8 @@ def _whole(
     whole = whole_pairs(lambda y: z.T @ product(np.ascontiguousarray(z @ y)), z.shape[1], wanted, precision)
     v = (z @ whole.vectors).astype(precision.storage)
     residuals = _residuals(product, v.astype(np.float64), whole.values)
+    off = float(_residuals(product, null, np.zeros(null.shape[1])).max())
+    check_null(off, whole.values, wanted.tol * whole.scale)
     found = _of_lapack(whole.values, residuals, whole.scale, wanted, whole.products)
     return Solved(found, v, "dense", 1, z.shape[1])
 

@@ -18,7 +18,7 @@ from ooc_chol.eigen.factor_size import ORDERING, factor_size
 from ooc_chol.eigen.krylov import KrylovBasis
 from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, START_SEED, AtRestart, Found, Lanczos, asymmetry_text
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
-from ooc_chol.eigen.powers import check_magnitude, scaled_product
+from ooc_chol.eigen.powers import check_magnitude, largest_value, scaled_product
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.errors import BudgetError, SingularMatrixError
@@ -37,6 +37,8 @@ _MOST_BACKWARD, _MOST_GIVEN = 1e-12, 1e-3
 _MOST_ASYMMETRY = 1e-10
 #: By what sigma is moved while its inverse is none, beside the unit roundoff of the smallest number, and the largest beside A.
 _STEP, _MOST_SHIFT = 64.0, 1e-4
+#: Least by which it is moved beside the largest eigenvalue of A, and at all: squares of what the inverse has are of float64.
+_LEAST_STEP, _LEAST_SHIFT = 1e-140, 1e-146
 #: Largest eigenvalue of the inverse over the smallest that is wanted: beyond the first the former are deflated where residuals in
 #: A are too large, beyond the second always. Those that are deflated together differ by the third at most.
 _STEEP, _TOO_STEEP, _TOGETHER = 1e3, 1e6, 1e-3
@@ -142,6 +144,7 @@ def _beside(matrix: csc_array, sigma: float, scale: float, which: Which) -> Iter
     yield sigma
     sizes = np.abs(matrix.data)
     step = _ROUNDOFF * max(abs(sigma), float(sizes[sizes > 0].min(initial=scale or 1.0)))
+    step = max(step, _LEAST_STEP * scale, _LEAST_SHIFT)
     while step <= _MOST_SHIFT * (scale or 1.0):
         yield sigma + step if which == "SA" else sigma - step
         step *= _STEP
@@ -230,9 +233,10 @@ def check_count(count: int, n: int, sigma: float, wanted: Wanted) -> None:
 
 
 def _backward_error(shifted: csc_array, x: NDArray[np.float64], b: NDArray[np.float64], scale: float) -> float:
-    """By how much of its scale a matrix would have to change to have these solutions; infinite where they are none."""
-    size = float(np.linalg.norm(x)) if np.isfinite(x).all() else 0.0
-    return float(np.linalg.norm(shifted @ x - b)) / (scale * size) if size else np.inf
+    """By how much of its scale a matrix would have to change to have these solutions; infinite of none, and of too large ones."""
+    with np.errstate(over="ignore"):
+        size = float(np.linalg.norm(x)) if np.isfinite(x).all() else 0.0
+    return float(np.linalg.norm(shifted @ x - b)) / (scale * size) if 0 < size < largest_value(Precision.DDD) else np.inf
 
 
 #: What to do where the factor is too large.
@@ -607,7 +611,7 @@ def nearest_order(
 
 def _nearness(off: NDArray[np.float64], which: Which) -> NDArray[np.float64]:
     """The smaller the more wanted: minus the eigenvalue of the inverse, or its magnitude."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         inverse = 1.0 / np.abs(off)
     if which == "LM":
         return -inverse

@@ -8,6 +8,7 @@ import scipy.sparse
 import scipy.sparse.linalg as sla
 
 import ooc_chol as oc
+from tests.few_eigenvalues import hypercube
 from tests.host.eigen_matrices import most_wanted
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
@@ -64,6 +65,22 @@ def test_multiple_eigenvalues_have_orthonormal_vectors_wherever_k_cuts_them(k, o
     which = "LM" if "sigma" in options else "LA"
     exact = values[np.argsort(np.abs(values - 4.3), kind="stable")[:k]] if "sigma" in options else most_wanted(values, k, "LA")
     check(a, oc.eigsh(a, k, which=which, ncv=None if not options else k + 60, **options), np.sort(exact))
+
+
+@pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning")
+@pytest.mark.parametrize("which", ["LM", "LA", "SA"])
+@pytest.mark.parametrize("d", [4, 5, 6, 7])
+def test_all_copies_at_the_shift_are_found(d, which):
+    a, values = hypercube(d)
+    phases = scipy.sparse.diags_array(np.exp(2j * np.pi * np.random.default_rng(d).random(2**d)))
+    turned = (phases @ a @ phases.conj()).tocsr()
+    for sigma in (0.0, 1.0):
+        sides = {"LM": values, "LA": values[values >= sigma], "SA": values[values <= sigma]}
+        off = np.sort(np.abs(sides[which] - sigma))
+        for k in (1, 4, min(8, len(off))):
+            for each in (a, turned):
+                found = oc.eigsh(each, k, sigma=sigma, which=which, **HOST).eigenvalues
+                assert np.abs(np.sort(np.abs(found - sigma)) - off[:k]).max() <= 1e-12
 
 
 @pytest.mark.parametrize("k", [1, 3, 40])

@@ -271,6 +271,13 @@ def test_what_makes_no_sense_is_refused(options, error, words):
         oc.eigsh(a, 2, **{"block": 4, **options}, **HOST)
 
 
+@pytest.mark.parametrize(("m", "lowest"), [(25, 1e-3), (3, 0.05)])
+def test_an_eigenvector_of_a_small_eigenvalue_is_no_null_vector(m, lowest):
+    a = grid(m, m)[0] + lowest * scipy.sparse.eye_array(m * m)
+    with pytest.raises(ValueError, match=rf"\|\|A v\|\| = {lowest}, where an eigenvalue beside it is"):
+        oc.eigsh(a, 3, which="SA", null=np.ones(m * m), method="lobpcg", **HOST)
+
+
 def test_a_matrix_that_is_not_symmetric_is_refused():
     for block in (1, 4):
         a = scipy.sparse.random_array((300, 300), density=0.05, rng=np.random.default_rng(1)).tocsr()

@@ -298,6 +298,20 @@ def test_small_eigenvalues_beside_large_ones_have_all_their_digits(top, lowest):
             assert np.all(np.abs(pairs.eigenvalues - exact)[exact > 0] <= 1e-12 * exact[exact > 0])
 
 
+@pytest.mark.parametrize("tiny", [1e-140, 1e-200, 1e-310, 5e-324])
+@pytest.mark.parametrize("options", [{"which": "SM"}, {"sigma": 0.0}, {"sigma": 0.0, "which": "LA"}])
+def test_tiny_numbers_beside_a_null_space_are_no_obstacle(tiny, options):
+    weights = np.ones(59)
+    weights[30] = tiny
+    path = scipy.sparse.diags_array([weights, weights], offsets=[-1, 1])
+    laplacian = scipy.sparse.diags_array(path.sum(axis=1)) - path
+    a = scipy.sparse.block_diag([laplacian, scipy.sparse.coo_array((1, 1))], format="csr")
+    exact = [0, 0, 0, 4 * np.sin(np.pi / 62) ** 2]
+    assert np.abs(oc.eigsh(a, 4, **options, **HOST).eigenvalues - exact).max() <= 1e-12
+    diagonal = scipy.sparse.diags_array(np.r_[0.0, tiny, np.arange(2.0, 80.0)]).tocsr()
+    assert np.allclose(oc.eigsh(diagonal, 3, ncv=20, **options, **HOST).eigenvalues, [0, tiny, 2], rtol=0, atol=1e-12)
+
+
 def test_a_sigma_far_beyond_the_matrix_is_refused():
     for ncv in (None, 300):
         with pytest.raises(ValueError, match="all equally near"):

@@ -293,6 +293,11 @@ def test_graphs_with_weights(tmp_path: Path, fmt: str, n_leading: int) -> None:
     assert np.array_equal(public.vertex_weights, expected) if expected is not None else public.vertex_weights is None
 
 
+def test_vertices_may_have_more_weights_than_there_are_vertices(tmp_path: Path) -> None:
+    (tmp_path / "a.graph").write_text("1 0 010 3\n4 5 6\n")
+    assert oc.metis_graph(tmp_path / "a.graph").vertex_weights.tolist() == [[4, 5, 6]]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -302,6 +307,8 @@ def test_graphs_with_weights(tmp_path: Path, fmt: str, n_leading: int) -> None:
         ("3 2 7\n", "line 1: two to four numbers"),
         ("3 2 0 1 1\n", "line 1: two to four numbers"),
         ("9999999999 2\n", "9999999999 vertices"),
+        ("0 0 010 2\n", "line 1: 0 vertices with 2 weights"),
+        ("2 1 010 999999999999\n4 2\n5 1\n", "line 2: it has 2 numbers, but 999999999999"),
         ("3 2\n2\n1 3\n", "line 1: 3 vertices are promised, but 2 lines"),
         ("3 2\n2\n1 3\n2\n1\n", "line 1: 3 vertices are promised, but at least 4"),
         ("3 3\n2\n1 3\n2\n", "line 1: 3 edges are promised, but the lines of vertices name 4"),

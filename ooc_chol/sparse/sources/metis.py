@@ -170,11 +170,10 @@ def _header(line: bytes, number: int, source: str) -> Header:
         raise SparseInputError(source, f"line {number}", problem, "it is no file in METIS's format")
     n_weights = int(words[3]) if len(words) == 4 else 1
     n, m = int(words[0]), int(words[1])
-    if n > MOST_COLUMNS or n_weights > n + 1 or (len(words) == 4 and fmt[1] == "0" and n_weights > 0):
+    if n > MOST_COLUMNS or (n == 0 and n_weights > 1) or (len(words) == 4 and fmt[1] == "0" and n_weights > 0):
         problem = f"{n} vertices with {n_weights} weights each, format {fmt}"
-        raise SparseInputError(
-            source, f"line {number}", problem, f"at most {MOST_COLUMNS} vertices, weights only where the format says so"
-        )
+        advice = f"at most {MOST_COLUMNS} vertices, weights only where there are vertices and the format says so"
+        raise SparseInputError(source, f"line {number}", problem, advice)
     return Header(number, n, m, fmt[0] == "1", n_weights if fmt[1] == "1" else 0, fmt[2] == "1")
 
 

@@ -26,6 +26,13 @@ def cut_of(matrix, **options):
     return found
 
 
+@pytest.mark.parametrize("weight", [1e-3, 1e-8, 1e150])
+def test_stars_of_all_sizes_are_cut(weight):
+    for n in range(4, 80, 3):
+        labels = spectral.partition(weight * star(n), 2).labels
+        assert abs(2 * np.count_nonzero(labels) - n) <= 1
+
+
 @pytest.mark.parametrize(
     ("matrix", "best"),
     [
@@ -209,6 +216,7 @@ def test_trace_is_of_the_first_eigenpairs():
     ("options", "kind", "text"),
     [
         ({"balance": 1.5}, ValueError, "balance is 1.5; give by how much"),
+        ({"balance": 1}, ValueError, "balance is 1; give .* 0, or a number below 1"),
         ({"balance": float("nan")}, ValueError, "balance is nan"),
         ({"vectors": 0}, ValueError, "vectors is 0; give 1 or more"),
         ({"search": -1}, ValueError, "search is -1; give 0 or more"),

@@ -34,7 +34,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     """Settings by the arguments of a call, by name; ``ValueError`` or ``TypeError`` for what makes no sense."""
     room, refine = tb.real_number(given["balance"], "balance"), given["refine"]
     if not 0.0 <= room < 1.0:
-        raise ValueError(f"balance is {room:g}; give by how much parts may weigh more than their targets: 0, or up to 1")
+        raise ValueError(f"balance is {room:g}; give by how much parts may weigh more than their targets: 0, or a number below 1")
     if not isinstance(refine, bool):
         raise TypeError(f"refine is {refine!r:.40}; give True or False")
     least = {"seed": 0, "vectors": 1, "search": 0}

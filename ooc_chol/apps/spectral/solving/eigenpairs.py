@@ -171,8 +171,13 @@ def _by_lapack(graph: Graph | Subgraph, count: int, began: float, *, normalized:
     null = 1 / scaling / np.linalg.norm(1 / scaling)
     size = float(np.abs(laplacian).sum(axis=1).max())
     # The null vector is moved to the upper end, so that rounding does not mix it with the lowest.
+    moved = laplacian + 2 * size * np.outer(null, null)
     with tb.blas_threads(1):  # whatever other threads let BLAS do at the time: bits depend on it
-        values, vectors = eigh(laplacian + 2 * size * np.outer(null, null), subset_by_index=(0, count - 1), driver="evr")
+        try:
+            values, vectors = eigh(moved, subset_by_index=(0, count - 1), driver="evr")
+        except np.linalg.LinAlgError:  # "Internal Error.", of some matrices with many copies of one eigenvalue
+            whole = eigh(moved, driver="evd")
+            values, vectors = whole[0][:count], whole[1][:, :count]
     off = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)
     reason = f"{graph.n} vertices are few enough for a dense matrix"
     reason += f" where {count} eigenpairs are wanted" if not is_dense(graph.n, 1) else ""

@@ -252,7 +252,6 @@ def _gpu(link: str) -> list[Column]:
         ("inside", lambda result: f"{median(result['seconds']):.4g}"),
         ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
         ("of DGEMM", lambda result: f"**{result['tflops'] / dgemm_of(result):.3f}**"),
-        ("on", lambda result: result["date"]),
     ]
 
 

@@ -373,4 +373,4 @@ def test_the_plan_in_the_document_on_residues_is_what_is_printed():
     text = (Path(__file__).parents[2] / "docs/residues.md").read_text(encoding="utf-8")
     shown = re.search(r"```\n(Plan: .*?)```", text, re.DOTALL)[1].splitlines()
     page = str(planned(131072, devices="cuda:0", memory_budget="32 GiB", fp64="residue")).splitlines()
-    assert shown == page[: len(shown)] and len(shown) == 3
+    assert shown == page[: len(shown)] and len(shown) == 2

@@ -178,8 +178,8 @@ class CholeskyFactor(AbstractCertifiedFactor):
                 target = store
             else:
                 if is_file(place):
-                    check_not_open(place, replace=False, ask="saving the new factor (replace=True)", option="store")
                     check_target(store, place, self._known_files(), replace=False)
+                    check_not_open(place, replace=False, ask="saving the new factor (replace=True)", option="store")
                 target = store_for(store, place, key, owned)
             with self._passes.running("downdate" if downdate else "update", columns.shape[1]) as run:
                 sweep(store, target, columns, downdate=downdate, run=run)

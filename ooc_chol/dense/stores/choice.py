@@ -109,7 +109,6 @@ def check_place(
     """
     if not is_zarr(place):
         check_outputs([Output(option, place, FACTOR_FILES)], inputs, replace=replace, ask=ask)
-        check_not_open(place, replace=replace or goes_on, ask=ask, option=option)
         return
     from ooc_chol.dense.stores.zarr_layout import check_installed
     from ooc_chol.dense.stores.zarr_replacing import check_zarr_target

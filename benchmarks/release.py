@@ -171,7 +171,7 @@ def files_of(words: str) -> list[Path]:
 
 
 def _ran(options: Options, commands: Sequence[Command]) -> dict[str, Any]:
-    """What runs before say of these commands, at whatever commit, by their words."""
+    """Records of these commands from runs before, at whatever commit, by their words."""
     if not Path(options.output, f"{options.name}.json").exists():
         return {}
     before, words = options.read()["commands"], {each.words for each in commands}
@@ -179,7 +179,7 @@ def _ran(options: Options, commands: Sequence[Command]) -> dict[str, Any]:
 
 
 def _is_done(ran: Mapping[str, Any], command: Command, commit: str) -> bool:
-    """Whether a command ended well at this commit and its files are of it."""
+    """Tell whether a command ended well at this commit and its files are of it."""
     last = ran.get(command.words)
     is_well = last is not None and last["status"] == 0 and last["commit"] == commit
     return is_well and all(_commit_of(path) == commit for path in files_of(command.words))

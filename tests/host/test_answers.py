@@ -151,7 +151,7 @@ def parsers(parser):
 
 @pytest.mark.parametrize("parser", [*parsers(make_parser())], ids=lambda parser: parser.prog)
 def test_no_refusal_of_a_word_names_a_function(parser):
-    """Of a converter that raises a ValueError argparse tells the name: 'invalid _converter value'."""
+    """Argparse tells the name of a converter that raises a ValueError: 'invalid _converter value'."""
     for action in parser._actions:
         if action.type not in (None, int, float, str, Path):
             for word in ("x", "", "x:y", "x=", "1,x", "-1", "nan"):

@@ -11,7 +11,7 @@ from tests.documents import ROOT
 
 
 def made(folder):
-    """What the command says, and its status."""
+    """Run the command: its output and its status."""
     command = [sys.executable, ROOT / "docs" / "versions.py", folder]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 

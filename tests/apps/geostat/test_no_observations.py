@@ -1,4 +1,4 @@
-"""What is no ``Observations`` is refused by its type at every door of geostatistics that takes some."""
+"""Every door of geostatistics that takes ``Observations`` refuses anything else by its type."""
 
 from __future__ import annotations
 

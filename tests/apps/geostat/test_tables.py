@@ -422,7 +422,7 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["a.gpkg", "a.parquet", "A.NC", "a.nc4", "a.pq"])
 def test_names_of_other_kinds_are_no_text(tmp_path, name):
-    """What would be read as columns that are not there, or as no UTF-8, is sent to the function that reads it."""
+    """Files that would be read as columns that are not there, or as no UTF-8, are sent to the function that reads them."""
     (tmp_path / name).write_bytes(b"x,y\n1,2\n")
     with pytest.raises(ValueError, match=r"is no text by its ending; load_table reads it"):
         geostat.read_table(tmp_path / name, ["x"])

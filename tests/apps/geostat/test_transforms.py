@@ -94,7 +94,7 @@ def test_moments_and_scores_of_distributions_that_are_cut_at_zero(transform, mea
     probability = lambda u: 0.5 * math.erfc(-u / math.sqrt(2))  # noqa: E731
 
     def integral(f):
-        """Of the standard normal times a function of the original value, in the root of the distance from the end."""
+        """Integral of the standard normal times a function of the original value, in the root of the distance from the end."""
         part = lambda w: f(original(end + w * w), end + w * w) * density(end + w * w) * 2 * w  # noqa: E731
         return quad(part, 0.0, math.sqrt(12.0 - end), epsabs=0, epsrel=1e-11, limit=200)[0]
 
